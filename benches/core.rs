@@ -140,7 +140,8 @@ fn put_and_remove_with_records(bencher: Bencher, keys: u64) {
 
 fn measure_put_and_remove(bencher: Bencher, mut pool: SegmentPool, keys: u64) {
     let config = ReplicateConfig::default();
-    let (mut i, mut bytes) = (0, 0);
+    let mut i = 0;
+    let mut bytes = 0;
     bencher.bench_local(|| {
         i += 1;
         let name = key(keys + i);

@@ -56,7 +56,8 @@ pub fn main(args: &[String]) {
             connection
         })
         .collect();
-    let (start, mut reads) = (Instant::now(), 0_u64);
+    let start = Instant::now();
+    let mut reads = 0_u64;
     let mut bytes = vec![0; 64 << 10];
     let mut events = vec![EpollEvent::empty(); 1024];
     for _ in 0..waves {

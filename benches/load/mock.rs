@@ -146,7 +146,8 @@ async fn stream(
     came: u64,
 ) -> std::io::Result<()> {
     let mut stamps = body.rid.as_ref().map(|_| vec![came]);
-    let (prompt, want) = (body.prompt_tokens(), body.wanted());
+    let prompt = body.prompt_tokens();
+    let want = body.wanted();
     let mut out = Vec::with_capacity(4096);
     out.extend_from_slice(
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n",
@@ -155,7 +156,8 @@ async fn stream(
         event(&mut out, br#"{"id":"m","object":"chat.completion.chunk","created":1,"model":"mock","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}"#);
     }
     sock.write_all(&out).await?;
-    let (mut text, mut ids) = (String::new(), String::new());
+    let mut text = String::new();
+    let mut ids = String::new();
     let mut data = Vec::with_capacity(4096);
     for k in 0..want {
         let due = began + s.ttft + s.itl * k as u32;
@@ -297,7 +299,8 @@ async fn serve(s: Arc<State>, mut sock: TcpStream) -> std::io::Result<()> {
     while let Some((head, raw, came)) = read(&mut sock, &mut buf).await? {
         let began = Instant::now();
         let mut line = head.split_whitespace();
-        let (method, target) = (line.next().unwrap_or(""), line.next().unwrap_or(""));
+        let method = line.next().unwrap_or("");
+        let target = line.next().unwrap_or("");
         let path = target.split('?').next().unwrap_or("");
         let wire = match path {
             "/generate" => Some(Wire::Generate),
@@ -322,7 +325,8 @@ async fn serve(s: Arc<State>, mut sock: TcpStream) -> std::io::Result<()> {
             let done = if body.stream {
                 stream(&s, &mut sock, wire, &body, began, came).await
             } else {
-                let (p, w) = (body.prompt_tokens(), body.wanted());
+                let p = body.prompt_tokens();
+                let w = body.wanted();
                 tokio::time::sleep_until((began + s.ttft + s.itl * (w - 1) as u32).into()).await;
                 s.tokens.fetch_add(w as u64, Relaxed);
                 let text = " kalo".repeat(w);

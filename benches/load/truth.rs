@@ -70,7 +70,8 @@ fn stamps(port: u16) -> HashMap<String, Vec<u64>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the mock accepts");
     stream.write_all(b"GET /mock/stamps HTTP/1.1\r\nhost: mock\r\n\r\n").expect("it listens");
     let mut reader = BufReader::new(stream);
-    let (mut length, mut line) = (0, String::new());
+    let mut length = 0;
+    let mut line = String::new();
     while line != "\r\n" {
         line.clear();
         reader.read_line(&mut line).expect("a head");
@@ -89,7 +90,8 @@ fn stamps(port: u16) -> HashMap<String, Vec<u64>> {
 
 pub fn main(args: &[String]) {
     let get = |name: &str, or: f64| number(args, name, or);
-    let (streams, tokens) = (get("--streams", 100.0) as u32, get("--tokens", 250.0));
+    let streams = get("--streams", 100.0) as u32;
+    let tokens = get("--tokens", 250.0);
     let chat = word(args, "--api", "generate") == "chat";
     let burst = args.iter().any(|arg| arg == "--burst");
     let me = std::process::id().to_string();
@@ -141,7 +143,8 @@ pub fn main(args: &[String]) {
             tally.add(&record);
             records.push(record);
         };
-        let (env, live) = (env.clone(), Arc::new(LiveCounters::default()));
+        let env = env.clone();
+        let live = Arc::new(LiveCounters::default());
         LoadRun { env, target, workload: &mut workload, driver, limits, live }.execute(&mut stop, told).await
     });
     let cpu = env.thread_cpu().expect("a real thread") - cpu;
@@ -154,7 +157,9 @@ pub fn main(args: &[String]) {
     mock.wait().expect("it ends");
 
     let ms = |from: u64, to: u64| (to as f64 - from as f64) / 1e6;
-    let (mut first, mut arrival, mut gap) = (Vec::new(), Vec::new(), Vec::new());
+    let mut first = Vec::new();
+    let mut arrival = Vec::new();
+    let mut gap = Vec::new();
     for record in &records {
         let (Some(sent), exchange) = (truth.get(&name(record.turn)), &record.exchange) else { continue };
         let at = |time: Duration| zero + time.as_nanos() as u64;

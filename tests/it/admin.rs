@@ -53,7 +53,8 @@ impl AdminView for Fixed {
     fn metrics(&self) -> (MasterCounters, MasterGauges) {
         let mut counters = MasterCounters::default();
         counters.exist_key.add(true);
-        (counters.completed_with_checksum, counters.completed_without_checksum) = (3, 4);
+        counters.completed_with_checksum = 3;
+        counters.completed_without_checksum = 4;
         counters.suspicious_put_ends = 5;
         (counters, MasterGauges { keys: self.keys.len() as u64, ..MasterGauges::default() })
     }
@@ -174,7 +175,8 @@ async fn captured_requests_get_the_real_masters_answers() {
 async fn head_is_answered_like_get_without_a_body() {
     let (_state, _running, mut connection) = serve(captured()).await;
     for target in ["/health", "/metrics", "/ready", "/get_all_keys"] {
-        let (head, get) = (connection.ask("HEAD", target, b"").await, connection.ask("GET", target, b"").await);
+        let head = connection.ask("HEAD", target, b"").await;
+        let get = connection.ask("GET", target, b"").await;
         assert_eq!((head.status, &head.content_type, head.text()), (get.status, &get.content_type, ""), "{target}");
     }
     assert_eq!(connection.ask("HEAD", "/nothing", b"").await.status, 404);

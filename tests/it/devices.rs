@@ -17,7 +17,8 @@ fn fixtures() -> PathBuf {
 pub fn host(name: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let text = fs::read_to_string(fixtures().join(format!("{name}.txt"))).unwrap();
-    let (mut base, mut links) = ("/".to_owned(), Vec::new());
+    let mut base = "/".to_owned();
+    let mut links = Vec::new();
     let place = |base: &str, path: &str| match path.strip_prefix('/') {
         Some(path) => path.to_owned(),
         None => format!("{}/{path}", base.trim_matches('/')),

@@ -237,7 +237,8 @@ fn the_table_of_crates_has_the_dependencies_of_the_manifests() {
 fn direct_dependencies() -> (BTreeSet<String>, BTreeSet<String>) {
     let manifests = ["Cargo.toml", "src/engine/sys/ibverbs-sys/Cargo.toml", "src/python/Cargo.toml"];
     let manifests = manifests.map(PathBuf::from).into_iter().chain(crates().map(|(_, path)| path));
-    let (mut program, mut tests) = (BTreeSet::new(), BTreeSet::new());
+    let mut program = BTreeSet::new();
+    let mut tests = BTreeSet::new();
     for path in manifests {
         let manifest = manifest(&path);
         for (table, into) in [("dependencies", &mut program), ("dev-dependencies", &mut tests)] {

@@ -30,8 +30,11 @@ pub struct EtcdProcess {
 impl EtcdProcess {
     pub async fn start(args: &[&str]) -> EtcdProcess {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (port, peer, data) = (free(), free(), tempfile::tempdir().unwrap());
-        let (client_url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+        let port = free();
+        let peer = free();
+        let data = tempfile::tempdir().unwrap();
+        let client_url = format!("http://127.0.0.1:{port}");
+        let peer_url = format!("http://127.0.0.1:{peer}");
         let child = Command::new("/usr/bin/etcd")
             .args(["--name", "t", "--data-dir"])
             .arg(data.path())
@@ -227,7 +230,8 @@ async fn an_election_is_decided_by_both_records() {
     assert_eq!(seen.sync, Some((SyncRecord::alone(&member(1), 7), view)));
 
     let mut sync = SyncRecord::alone(&member(1), 7);
-    (sync.in_sync, sync.alone_since) = (vec![MemberId(2)], None);
+    sync.in_sync = vec![MemberId(2)];
+    sync.alone_since = None;
     let write = |view, expected_sync| SyncTxn {
         view,
         address: "host:1".to_owned(),
@@ -266,10 +270,12 @@ async fn an_election_is_decided_by_both_records() {
 #[ignore = "needs etcd: .ci/run etcd"]
 async fn a_watch_reports_each_put() {
     let etcd = EtcdProcess::start(&[]).await;
-    let (client, writer) = (etcd.client(), etcd.client());
+    let client = etcd.client();
+    let writer = etcd.client();
     let mut watch = client.watch("k", 0).await.unwrap();
     watch.next().await.unwrap();
-    let (mut reported, mut written) = (Vec::new(), Vec::new());
+    let mut reported = Vec::new();
+    let mut written = Vec::new();
     for _ in 0..200 {
         let put = EtcdTxn {
             success: vec![EtcdOp::Put { key: "k".to_owned(), value: b"v".to_vec(), lease: 0 }],
@@ -350,13 +356,15 @@ async fn a_server_with_certificates_accepts_only_a_client_with_one() {
     let folder = tempfile::tempdir().unwrap();
     // One self-signed certificate for both sides, which each trusts.
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let certificate = made.cert.pem();
+    let key = made.signing_key.serialize_pem();
     let path = |name: &str, text: &str| {
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let (certificate_file, key_file) = (path("cert.pem", &certificate), path("key.pem", &key));
+    let certificate_file = path("cert.pem", &certificate);
+    let key_file = path("key.pem", &key);
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("https://127.0.0.1:{port}");
     let _etcd = EtcdProcess::start(&[

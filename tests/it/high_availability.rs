@@ -22,7 +22,8 @@ pub struct ClusterMaster {
 impl ClusterMaster {
     pub fn start_at(etcd: &EtcdProcess, rpc: u16, admin: u16, more: &[&str]) -> ClusterMaster {
         let endpoints = format!("127.0.0.1:{}", etcd.port);
-        let (rpc_text, admin_text) = (rpc.to_string(), admin.to_string());
+        let rpc_text = rpc.to_string();
+        let admin_text = admin.to_string();
         let args = [
             "serve",
             "master",

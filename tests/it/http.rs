@@ -69,7 +69,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     pub async fn answer(&mut self, without_body: bool) -> Answer {
         let status = self.line().await.split(' ').nth(1).unwrap().parse().unwrap();
-        let (mut length, mut content_type, mut chunked) = (0, "-".to_owned(), false);
+        let mut length = 0;
+        let mut content_type = "-".to_owned();
+        let mut chunked = false;
         loop {
             let line = self.line().await;
             let Some((name, value)) = line.split_once(": ") else { break };

@@ -43,7 +43,9 @@ type Token = (String, usize);
 /// Words and punctuation of Rust text, without comments, strings and character literals.
 fn tokens(text: &str) -> Vec<Token> {
     let b = text.as_bytes();
-    let (mut i, mut line, mut out) = (0, 1, Vec::new());
+    let mut i = 0;
+    let mut line = 1;
+    let mut out = Vec::new();
     let word = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c >= 0x80;
     while i < b.len() {
         let c = b[i];
@@ -138,7 +140,8 @@ fn named(tokens: &[Token]) -> Vec<Token> {
             out.extend(tokens.get(i + 4).cloned());
             continue;
         }
-        let (mut depth, mut head) = (1, true);
+        let mut depth = 1;
+        let mut head = true;
         for t in &tokens[i + 5..] {
             match t.0.as_str() {
                 "{" => depth += 1,

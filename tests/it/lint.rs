@@ -471,7 +471,8 @@ fn rendered_files_yield_no_warning() {
     examples.retain(|path| path.extension().is_some_and(|e| e == "toml" || e == "yaml"));
     examples.sort();
     assert!(examples.len() >= 5);
-    let (mut wrong, mut processes) = (Vec::new(), 0);
+    let mut wrong = Vec::new();
+    let mut processes = 0;
     for example in &examples {
         let formats = mcctl::engine::deploy::render::RenderFormat::ALL.iter().map(|(format, _)| *format);
         for format in formats.filter(|format| !MONITORING.contains(format)) {
@@ -524,7 +525,8 @@ proptest! {
 
     #[test]
     fn pieces_of_fixtures_do_not_panic((name, text) in any_fixture(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(), junk in "[-:{}\\[\\]&*'\"|\\n ]{0,4}") {
-        let (from, to) = (from.index(text.len() + 1), to.index(text.len() + 1));
+        let from = from.index(text.len() + 1);
+        let to = to.index(text.len() + 1);
         let bytes = text.as_bytes();
         must_not_panic(&name, &bytes[..to]);
         let mixed = [&bytes[..from.min(to)], junk.as_bytes(), &bytes[from.max(to)..]].concat();

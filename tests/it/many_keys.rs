@@ -64,7 +64,8 @@ async fn planned_hand_overs_of_many_keys_lose_none() {
         assert!(status["objects"].as_u64() >= Some(objects), "{status}");
         assert_eq!(status["dropped_objects"], 0, "{status}");
         if is_signal {
-            let (rpc, admin) = (cluster.leader.rpc, cluster.leader.admin);
+            let rpc = cluster.leader.rpc;
+            let admin = cluster.leader.admin;
             cluster.leader = ClusterMaster::start_at(&cluster.etcd, rpc, admin, &[]);
         }
         std::mem::swap(&mut cluster.leader, &mut cluster.standby);

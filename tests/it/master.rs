@@ -55,7 +55,8 @@ fn put(master: &MasterHandle<RealEnv>, client: ClientId, key: &str, bytes: u64) 
 
 /// Address and length of every replica.
 fn ranges(master: &MasterHandle<RealEnv>) -> BTreeMap<u64, u64> {
-    let (mut keys, mut cursor) = (Vec::new(), 0);
+    let mut keys = Vec::new();
+    let mut cursor = 0;
     while let Some(next) = master.keys(cursor, 1_000, &mut |key| keys.push(key.to_vec())) {
         cursor = next;
     }

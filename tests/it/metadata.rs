@@ -91,7 +91,8 @@ async fn a_name_is_taken_over_only_from_a_dead_owner() {
     for (n, (kind, taken)) in cases.into_iter().enumerate() {
         let (port, task) = owner(kind).await;
         let client = if taken { &strict } else { &patient };
-        let (rpc, ram) = (format!("mooncake/rpc_meta/node-{n}"), format!("mooncake/ram/node-{n}"));
+        let rpc = format!("mooncake/rpc_meta/node-{n}");
+        let ram = format!("mooncake/ram/node-{n}");
         client.put(&rpc, rpc_meta(port)).await.unwrap();
         client.put(&ram, "old".into()).await.unwrap();
         let answer = client.put(&rpc, rpc_meta(1)).await;

@@ -42,7 +42,8 @@ impl Restored {
                 }
             }
         };
-        let (dir, keys) = (in_time("the directory is unlocked", open).await, KeySpace::default());
+        let dir = in_time("the directory is unlocked", open).await;
+        let keys = KeySpace::default();
         let restored = MetadataService::restored(RealEnv::new(), keys, KeyParsing::Plain, dir, options);
         let (service, report) = restored.unwrap();
         assert_eq!(report.records, service.records());
@@ -81,7 +82,8 @@ const RAM: &str = "mooncake/ram/n";
 async fn acknowledged_writes_survive_a_kill_and_a_stop_in_every_mode() {
     for sync in [SyncMode::Always, SyncMode::default(), SyncMode::Never] {
         let root = tempfile::tempdir().unwrap();
-        let (storage, options) = (on_disk(root.path()), options(sync, DiskErrorPolicy::Stop));
+        let storage = on_disk(root.path());
+        let options = options(sync, DiskErrorPolicy::Stop);
         let first = Restored::start(&storage, options).await;
         first.client.put(RPC, rpc_meta(1)).await.unwrap();
         first.client.put(RAM, Bytes::from(vec![7; 1 << 20])).await.unwrap();
@@ -106,7 +108,8 @@ async fn acknowledged_writes_survive_a_kill_and_a_stop_in_every_mode() {
 #[tokio::test]
 async fn a_restored_name_belongs_to_its_owner_while_the_owner_responds() {
     let root = tempfile::tempdir().unwrap();
-    let (storage, options) = (on_disk(root.path()), options(SyncMode::Never, DiskErrorPolicy::Stop));
+    let storage = on_disk(root.path());
+    let options = options(SyncMode::Never, DiskErrorPolicy::Stop);
     // A listener that accepts is a live process that has not yet responded.
     let owner = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = owner.local_addr().unwrap().port();

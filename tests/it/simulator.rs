@@ -288,7 +288,8 @@ async fn pages_return_from_a_real_store_also_to_another_simulator() {
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
     config.policy.lease_ttl = Duration::from_millis(50);
     let master = MasterServer::start(config, env.clone()).await.unwrap();
-    let (lender, client) = (node(&master, 64).await, node(&master, 0).await);
+    let lender = node(&master, 64).await;
+    let client = node(&master, 0).await;
     let config = Config { host_tokens: 8208, ..quick() };
     let storage = || Some(Storage::new(env.clone(), client.client().clone(), &config));
     let sim = Sim::start(config.clone(), storage()).await;

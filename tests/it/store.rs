@@ -113,8 +113,10 @@ fn a_read_that_the_node_ended_is_a_lost_lookup() {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(2).max_blocking_threads(blocking).enable_all().build().unwrap()
     };
-    let (serving, reading) = (runtime(16), runtime(1));
-    let (key, value) = (key("object"), bytes(4096, 1));
+    let serving = runtime(16);
+    let reading = runtime(1);
+    let key = key("object");
+    let value = bytes(4096, 1);
     let (master, holder) = serving.block_on(async {
         let master = master(0).await;
         let holder = node(master.rpc_port(), 96).await;
@@ -205,7 +207,8 @@ async fn bytes_read_after_the_lease_are_not_returned() {
 async fn memory_that_was_allocated_long_ago_is_not_written() {
     let master = master(0).await;
     let node = node(master.rpc_port(), 32).await;
-    let (client, keys) = (node.client(), [key("k")]);
+    let client = node.client();
+    let keys = [key("k")];
     let config = ReplicateConfig::default();
     let mut allocation = client.allocate(WriteMethod::Put, &keys, vec![100], &config, KeyHold::Call).await.unwrap();
     assert!(client.check(&keys, &mut allocation, HOUR) > HOUR / 2 && allocation.replicas[0].is_ok());
@@ -239,7 +242,8 @@ async fn a_client_that_was_suspended_does_not_write_to_memory_allocated_before()
     let node = node(master.rpc_port(), 32).await;
     let env = AdjustableClock::default();
     let client = Node::start(config(master.rpc_port(), 0), env.clone()).await.unwrap();
-    let (client, keys) = (client.client(), [key("k")]);
+    let client = client.client();
+    let keys = [key("k")];
     let config = ReplicateConfig::default();
     let mut allocation = client.allocate(WriteMethod::Put, &keys, vec![100], &config, KeyHold::Call).await.unwrap();
     assert!(!client.check(&keys, &mut allocation, client.transfer_deadline()).is_zero());
@@ -253,12 +257,16 @@ async fn a_client_that_was_suspended_does_not_write_to_memory_allocated_before()
 async fn one_write_of_a_client_at_a_time_has_a_key() {
     let master = master(0).await;
     let node = node(master.rpc_port(), 32).await;
-    let (client, keys, config) = (node.client(), [key("k")], ReplicateConfig::default());
+    let client = node.client();
+    let keys = [key("k")];
+    let config = ReplicateConfig::default();
     let allocate = async |hold| client.allocate(WriteMethod::Put, &keys, vec![100], &config, hold).await.unwrap();
     let unfinished = allocate(KeyHold::Call).await;
-    let (other, value) = (client.clone(), bytes(3000, 1));
+    let other = client.clone();
+    let value = bytes(3000, 1);
     let upsert = tokio::spawn({
-        let (config, value) = (config.clone(), value.clone());
+        let config = config.clone();
+        let value = value.clone();
         async move { other.upsert(&key("k"), slice(value), &config).await }
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -287,14 +295,16 @@ async fn one_write_of_a_client_at_a_time_has_a_key() {
 async fn parts_of_objects_are_written_and_read_at_their_offsets() {
     let master = master(0).await;
     let node = node(master.rpc_port(), 32).await;
-    let (client, value) = (node.client(), bytes(1000, 3));
+    let client = node.client();
+    let value = bytes(1000, 3);
     let pieces = ObjectPart::consecutive([slice(value[..300].to_vec()), slice(value[300..].to_vec())]);
     let objects = [(key("k"), pieces)];
     let stored = client.write(WriteMethod::Put, &objects, &ReplicateConfig::default()).await.unwrap();
     assert!(matches!(stored[0], Ok(PutOutcome::Stored { replicas: 1 })));
     let keys = [key("k"), key("k"), key("none")];
     let lookup = client.look_up(&keys).await.unwrap();
-    let (part, past) = (slice(vec![0; 50]), slice(vec![0; 51]));
+    let part = slice(vec![0; 50]);
+    let past = slice(vec![0; 51]);
     let at = |local: &Slice| vec![ObjectPart { offset: 950, local: local.clone() }];
     let read = client.read_parts(&keys, &lookup, vec![Ok(at(&part)), Ok(at(&past)), Ok(at(&part))]).await;
     assert_eq!((read[0].as_ref().unwrap(), part.to_vec()), (&50, value[950..].to_vec()));

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 /// Rust files below `folder` of the project, with their text.
 pub(crate) fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (mut folders, mut found) = (vec![root.join(folder)], Vec::new());
+    let mut folders = vec![root.join(folder)];
+    let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

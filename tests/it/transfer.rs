@@ -84,7 +84,9 @@ async fn moves_bytes(ours: &TransferEngine, segment: &str, theirs: &Arc<Memory>)
     let mut expected = theirs.whole().to_vec();
     let buffer = memory(sizes.iter().sum::<usize>(), 99);
     let source = buffer.whole().to_vec();
-    let (mut ops, mut offset, mut at) = (Vec::new(), 0, 13);
+    let mut ops = Vec::new();
+    let mut offset = 0;
+    let mut at = 13;
     for size in sizes {
         ops.push(op(OpKind::Write, &buffer, offset, size, theirs.address() + at as u64));
         expected[at..at + size].copy_from_slice(&source[offset..offset + size]);
@@ -172,7 +174,8 @@ async fn only_memory_registered_for_remote_access_is_accessible() {
     let batch = |remote: u64, len| [OpKind::Read, OpKind::Write].map(|kind| op(kind, &buffer, 0, len, remote)).to_vec();
     assert!(ours.submit(name, batch(gone.address(), 10), LIMIT).finish().await.iter().all(Result::is_ok));
     theirs.deregister(registration).await.unwrap();
-    let (at, len) = (shared.address(), shared.len() as u64);
+    let at = shared.address();
+    let len = shared.len() as u64;
     for remote in [at + len - 9, at - 1, at + len, private.address(), gone.address(), 0, u64::MAX - 5] {
         let results = ours.submit(name, batch(remote, 10), LIMIT).finish().await;
         assert!(results.iter().all(is_rejected), "{remote:#x}: {results:?}");
@@ -291,7 +294,8 @@ async fn rdma_falls_back_to_tcp_only_if_allowed() {
 
 #[tokio::test]
 async fn notify_and_probe_reach_a_live_engine_and_only_that() {
-    let (a, b) = (engine().await, engine().await);
+    let a = engine().await;
+    let b = engine().await;
     assert!(a.notify(b.segment_name(), "n1", "hello").await.unwrap());
     let notifications = b.take_notifications();
     assert_eq!(
@@ -418,7 +422,8 @@ async fn connections_to_unused_segments_are_closed() {
 
 #[tokio::test]
 async fn queued_messages_are_bounded_by_bytes() {
-    let (a, b) = (engine().await, engine().await);
+    let a = engine().await;
+    let b = engine().await;
     let text = "m".repeat(300 << 10);
     for name in ["n1", "n2", "n3", "n4"] {
         assert!(a.notify(b.segment_name(), name, &text).await.unwrap());

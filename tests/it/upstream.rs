@@ -65,7 +65,8 @@ fn the_help_of_each_release_lists_the_flags_of_that_release() {
             let rows: Vec<_> = own.iter().chain(LIBRARY_FLAGS).filter(|row| release.has(row.since)).collect();
             let listed: BTreeSet<_> = rows.iter().map(|row| row.name.to_owned()).collect();
             let printed_names: BTreeSet<_> = printed.keys().cloned().collect();
-            let (unlisted, unprinted) = (&printed_names - &listed, &listed - &printed_names);
+            let unlisted = &printed_names - &listed;
+            let unprinted = &listed - &printed_names;
             let what = format!("{program} {}: not listed {unlisted:?}, not printed {unprinted:?}", release.text());
             assert!(unlisted.is_empty() && unprinted.is_empty(), "{what}");
             for row in rows {
@@ -274,7 +275,8 @@ fn the_sources_name_only_listed_variables() {
 #[test]
 fn the_sources_read_only_listed_metrics() {
     let name = Regex::new(r#"(?:sum|value|metric|grew)\("(master_\w+|\w+_nums_)"\)"#).unwrap();
-    let (mut count, all) = (0, sources("src/engine/doctor") + &sources("src/engine/load"));
+    let mut count = 0;
+    let all = sources("src/engine/doctor") + &sources("src/engine/load");
     for found in name.captures_iter(all.as_str()).map(Result::unwrap) {
         let family = found[1].trim_end_matches("_sum").trim_end_matches("_count").trim_end_matches("_bucket");
         let is_listed = |name: &str| MASTER_METRICS.iter().any(|metric| metric.name == name);

@@ -103,7 +103,8 @@ fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
 /// Rejects deep nesting: the YAML library's running time is quadratic in the depth, and configuration files do not need nesting. Brackets
 /// in strings and comments count too; real files never leave that many open.
 fn check_nesting(path: &Path, text: &str) -> Result<(), Failure> {
-    let (mut open, mut line) = (0u32, 1);
+    let mut open = 0u32;
+    let mut line = 1;
     for byte in text.bytes() {
         match byte {
             b'[' | b'{' => open += 1,
@@ -406,7 +407,8 @@ mod tests {
 
     #[test]
     fn a_file_of_brackets_is_refused_in_linear_time() {
-        let (env, limit) = (RealEnv::new(), Duration::from_secs(10));
+        let env = RealEnv::new();
+        let limit = Duration::from_secs(10);
         let began = env.now();
         for text in ["[", "{a: ", "- ", "? "] {
             refused("m.yaml", &text.repeat(100_000));

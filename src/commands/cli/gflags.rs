@@ -64,7 +64,8 @@ pub fn parse(table: &'static FlagTable, args: &[String], world: &impl FlagSource
     let mut parser = FlagParser { table, world, out: ParsedFlags::default(), undefok: Vec::new(), unknown: Vec::new() };
     parser.command_line(args)?;
     // Unknown flags are checked at the end, because --undefok may follow them.
-    let (undefok, unknown) = (parser.undefok, parser.unknown);
+    let undefok = parser.undefok;
+    let unknown = parser.unknown;
     match unknown.into_iter().find(|(name, _)| !undefok.contains(name)) {
         Some((_, failure)) if parser.out.help.is_none() => Err(failure),
         _ => Ok(parser.out),

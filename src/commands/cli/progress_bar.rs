@@ -75,7 +75,8 @@ impl WorkProgress {
         };
         // Without a thread, the work proceeds without a bar.
         if std::thread::Builder::new().name("progress".to_owned()).spawn(show).is_ok() {
-            (progress.stop, progress.ended) = (Some(stop), Some(ended));
+            progress.stop = Some(stop);
+            progress.ended = Some(ended);
         }
         progress
     }

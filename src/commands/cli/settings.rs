@@ -122,7 +122,8 @@ impl Settings {
             return Ok(value);
         }
         let (flag, _) = self.find(name);
-        let (min, max) = (show_duration(*range.start()), show_duration(*range.end()));
+        let min = show_duration(*range.start());
+        let max = show_duration(*range.end());
         let default = flag.default_value().to_string().replace(' ', "");
         Err(Failure::usage(format!("{} must be between {min} and {max}", flag.spelled()))
             .found(self.describe(name))

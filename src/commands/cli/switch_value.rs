@@ -62,7 +62,8 @@ fn find(whole: &Command, args: &[String]) -> Option<MisplacedValue> {
         };
         let Some(arg) = (!name.contains('=')).then(|| named([command, whole], name)).flatten() else { continue };
         let Some(value) = words.peek().filter(|next| !next.starts_with('-')) else { continue };
-        let (flag, value) = (word.clone(), (*value).clone());
+        let flag = word.clone();
+        let value = (*value).clone();
         if arg.is_require_equals_set() {
             if accepts(arg, &value) {
                 return Some(MisplacedValue::NeedsEquals { flag, value });

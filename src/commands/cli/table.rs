@@ -341,7 +341,8 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 /// Returns `line` with a newline, wrapped at `width` columns. Continuation lines are indented by two more spaces.
 /// Control characters are escaped.
 pub fn wrapped_line(line: &str, width: usize) -> String {
-    let (line, width) = (&*printable(line), width.min(MAX_TEXT_WIDTH));
+    let line = &*printable(line);
+    let width = width.min(MAX_TEXT_WIDTH);
     if length(line) <= width {
         return format!("{line}\n");
     }

@@ -100,7 +100,9 @@ mod tests {
     #[test]
     fn a_link_keeps_its_target_and_a_device_is_written_directly() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, link, full) = (folder.path().join("a"), folder.path().join("b"), folder.path().join("full"));
+        let file = folder.path().join("a");
+        let link = folder.path().join("b");
+        let full = folder.path().join("full");
         fs::write(&file, "1").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         write(&link, b"2", IfExists::Replace).unwrap();

@@ -285,11 +285,15 @@ async fn run_checks(
         MR_TEST_MAX.saturating_add(MR_TEST_MIB_MAX.saturating_mul(mib))
     });
     let host = {
-        let (tree, intent, selection) = (tree.clone(), intent.clone(), selection.clone());
+        let tree = tree.clone();
+        let intent = intent.clone();
+        let selection = selection.clone();
         move || host::run(&RealEnv::new(), &tree, &intent, &selection)
     };
     let wheel = {
-        let (tree, search, selection) = (tree.clone(), search.clone(), selection.clone());
+        let tree = tree.clone();
+        let search = search.clone();
+        let selection = selection.clone();
         move || wheel::run(&RealEnv::new(), &tree, &search, &selection)
     };
     let config = doctor::config::run(&RealEnv::new(), config, selection);

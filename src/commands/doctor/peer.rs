@@ -339,7 +339,8 @@ fn attempt(attempt: &PathProbe) -> AttemptEntry<'_> {
         ok: read.map_or(figures.is_some(), |read| read.result.is_ok()),
         port_state: attempt.port_state.map(|state| state.name()),
         write_us: figures.and_then(|figures| {
-            let (min, median) = (figures.writes.first()?, figures.writes.get(figures.writes.len() / 2)?);
+            let min = figures.writes.first()?;
+            let median = figures.writes.get(figures.writes.len() / 2)?;
             Some(WriteEntry { min: us(*min), median: us(*median) })
         }),
         read: read.map(|read| ReadEntry {

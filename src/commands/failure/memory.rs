@@ -40,7 +40,8 @@ impl MemoryBlock {
 /// The failure for a node with `config` that could not allocate `block`.
 pub fn allocation(config: &NodeConfig, origins: &NodeOrigins, error: &MemoryError, block: MemoryBlock) -> Failure {
     let flag = block.flag();
-    let (segment_bytes, buffer_bytes) = (config.segment_bytes, config.client.local_buffer_bytes);
+    let segment_bytes = config.segment_bytes;
+    let buffer_bytes = config.client.local_buffer_bytes;
     let failure = match error {
         MemoryError::Empty | MemoryError::SegmentTooSmall { .. } | MemoryError::TooLarge { .. } => {
             Failure::usage(error.to_string()).next(format!("change {flag}"))
@@ -53,7 +54,8 @@ pub fn allocation(config: &NodeConfig, origins: &NodeOrigins, error: &MemoryErro
         }
         MemoryError::NotEnoughHugePages { page, available, total, .. } => {
             let pages = |size: ByteSize| size.0.div_ceil(page.bytes());
-            let (buffer, segment) = (pages(buffer_bytes), pages(segment_bytes));
+            let buffer = pages(buffer_bytes);
+            let segment = pages(segment_bytes);
             // The buffer is allocated first. If the segment does not fit, the buffer already has its pages.
             let free = if block == MemoryBlock::Segment { available + buffer } else { *available };
             let needed = buffer + segment;

@@ -199,7 +199,8 @@ mod tests {
             held_ms,
             ..SegmentDetail::default()
         };
-        let (full, held) = (segment("a:1", 60, None), segment("b:1", 0, Some(22_500)));
+        let full = segment("a:1", 60, None);
+        let held = segment("b:1", 0, Some(22_500));
         assert_eq!(memory_text(&[full.clone(), full.clone()]), "60 MiB of 64 MiB are used, in 2 segments");
         let text = memory_text(&[full, held]);
         assert_eq!(text, "60 MiB of 128 MiB are used, in 2 segments, 1 of which accept no new objects for up to 23 s");

@@ -401,7 +401,8 @@ mod tests {
     #[test]
     fn init_asks_again_and_asks_for_the_output_file() {
         let folder = tempfile::tempdir().unwrap();
-        let (old, new) = (folder.path().join("a.toml"), folder.path().join("b.toml"));
+        let old = folder.path().join("a.toml");
+        let new = folder.path().join("b.toml");
         fs::write(&old, "").unwrap();
         let answers = format!("m\ntriple\n\nx\n2\n\n\n\n\ntcp\n\n\n\n\nx.ini\n{}\n{}\n", old.display(), new.display());
         let (args, text) = answered(&answers);

@@ -149,10 +149,12 @@ impl Args {
             let decode = if self.decode.is_empty() { hosts.clone() } else { self.decode.clone() };
             if !is_kept {
                 serving.router.host = master_host.first().cloned().unwrap_or_default();
-                (serving.prefill.replicas, serving.prefill.hosts) = (count(&hosts), hosts);
+                serving.prefill.replicas = count(&hosts);
+                serving.prefill.hosts = hosts;
             }
             if !is_kept || !self.decode.is_empty() {
-                (serving.decode.replicas, serving.decode.hosts) = (count(&decode), decode);
+                serving.decode.replicas = count(&decode);
+                serving.decode.hosts = decode;
             }
             if let Some(router) = &self.router {
                 serving.router.host.clone_from(router);

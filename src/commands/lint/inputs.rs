@@ -38,7 +38,8 @@ impl LintInput {
 
 /// Reads the inputs `names` in order. The second list contains the inputs that cannot be read, with their errors.
 pub fn load(names: &[String]) -> (Vec<LintInput>, Vec<(String, Failure)>) {
-    let (mut inputs, mut unread) = (Vec::new(), Vec::new());
+    let mut inputs = Vec::new();
+    let mut unread = Vec::new();
     for name in names {
         if name == "-" || !Path::new(name).is_dir() {
             match bytes(name) {
@@ -109,7 +110,8 @@ fn bytes(name: &str) -> Result<Vec<u8>, Failure> {
 
 /// The files under `top` that may belong to a deployment, sorted. Symbolic links to directories are not followed.
 fn files(top: &Path) -> Result<Vec<String>, Failure> {
-    let (mut found, mut folders) = (Vec::new(), vec![(top.to_owned(), 0)]);
+    let mut found = Vec::new();
+    let mut folders = vec![(top.to_owned(), 0)];
     while let Some((folder, depth)) = folders.pop() {
         let cannot = |error: io::Error| {
             Failure::usage(format!("cannot read directory {}", folder.display())).found(error.to_string())

@@ -79,7 +79,8 @@ fn page(command: &Command, path: &str) -> io::Result<Vec<u8>> {
         self::notes(&notes.to_string()).to_writer(&mut page)?;
     }
     // Roff writes its definitions in front of each section, and leaves out an empty date.
-    let (sections, definitions) = (String::from_utf8_lossy(&page), Roff::new().render());
+    let sections = String::from_utf8_lossy(&page);
+    let definitions = Roff::new().render();
     let title = format!(".TH {name} 1 \"\" \"mcctl {}\" \"mcctl manual\"\n", env!("CARGO_PKG_VERSION"));
     Ok(format!("{definitions}{title}{}", sections.replace(&definitions, "")).into_bytes())
 }

@@ -46,7 +46,8 @@ pub fn write_files(dir: &Path, files: &[RenderedFile], force: bool) -> Result<()
 /// # Errors
 /// A file cannot be written. Directories that did not exist are removed.
 fn stage<'a>(dir: &Path, files: impl Iterator<Item = &'a RenderedFile>) -> Result<Vec<(PathBuf, StagedFile)>, Failure> {
-    let (mut staged, mut created) = (Vec::new(), Vec::new());
+    let mut staged = Vec::new();
+    let mut created = Vec::new();
     for file in files {
         let path = dir.join(&file.name);
         match create_folder(path.parent().unwrap_or(dir), &mut created)

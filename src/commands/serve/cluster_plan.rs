@@ -128,7 +128,8 @@ fn endpoints(settings: &Settings) -> Result<EtcdOptions, Failure> {
             .found(settings.describe("ha_backend_type"))
             .next("use --ha-backend-type=etcd"));
     }
-    let (connstring, endpoints) = ("ha_backend_connstring", "etcd_endpoints");
+    let connstring = "ha_backend_connstring";
+    let endpoints = "etcd_endpoints";
     let (name, next) = match settings.text(connstring) {
         "" => (endpoints, "set --etcd-endpoints"),
         _ => (connstring, "correct --ha-backend-connstring, which overrides --etcd-endpoints"),

@@ -49,7 +49,8 @@ impl DataArgs {
         let path = self.data_dir.clone()?;
         let existing = if self.discard_data { ExistingDataChoice::Discard } else { ExistingDataChoice::Restore };
         let options = DataOptions { sync: self.fsync, on_error: self.on_disk_error, ..DataOptions::default() };
-        let (origin, cluster_id) = (format!("--data-dir {}", path.display()), CLUSTER_ID.to_owned());
+        let origin = format!("--data-dir {}", path.display());
+        let cluster_id = CLUSTER_ID.to_owned();
         Some(DataPlan::new(DataDirPlan { path, cluster_id, existing }, options, origin))
     }
 }
@@ -72,7 +73,8 @@ impl DataPlan {
     /// # Errors
     /// The flags contradict each other, or describe a store for snapshots that is not supported.
     pub fn of(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Option<DataPlan>, Failure> {
-        let (snapshots, restore) = (settings.bool("enable_snapshot"), settings.bool("enable_snapshot_restore"));
+        let snapshots = settings.bool("enable_snapshot");
+        let restore = settings.bool("enable_snapshot_restore");
         let given = settings.text("data_dir");
         if snapshots && !given.is_empty() {
             return Err(Failure::usage("--data-dir and --enable-snapshot both choose a data directory")

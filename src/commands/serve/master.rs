@@ -143,13 +143,15 @@ fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {
         }
         _ => Strategy::Random,
     };
-    let (discard, release) = ("put_start_discard_timeout_sec", "put_start_release_timeout_sec");
+    let discard = "put_start_discard_timeout_sec";
+    let release = "put_start_release_timeout_sec";
     if settings.seconds(discard) > settings.seconds(release) {
         return Err(Failure::usage("the release timeout for an unfinished put is shorter than its discard timeout")
             .found(format!("{} and {}", settings.describe(discard), settings.describe(release)))
             .next("raise --put-start-release-timeout-sec, or lower --put-start-discard-timeout-sec"));
     }
-    let (pin, pin_max) = ("default_kv_soft_pin_ttl", "max_kv_soft_pin_ttl");
+    let pin = "default_kv_soft_pin_ttl";
+    let pin_max = "max_kv_soft_pin_ttl";
     if settings.duration(pin) > settings.duration(pin_max) {
         return Err(Failure::usage("the default soft pin TTL exceeds the maximum")
             .found(format!("{} and {}", settings.describe(pin), settings.describe(pin_max)))

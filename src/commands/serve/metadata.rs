@@ -23,12 +23,15 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     let data = MetadataDataPlan::of(&settings)?;
     let access = AccessPlan::of(&settings)?;
     let (host, host_origin) = access.host(&settings, "host");
-    let (at, origin) = (HostPort::new(host, settings.whole("port")), settings.describe("port"));
+    let at = HostPort::new(host, settings.whole("port"));
+    let origin = settings.describe("port");
     let listen = ListenAddress { what: "the metadata service", at, origin, host_origin };
     // One thread serves about 100,000 requests per second, which is enough.
     runtime::block_on(0, async {
         let mut signals = Signals::take_for_service()?;
-        let (env, keys, parsing) = (access.env(), key_space(), KeyParsing::Trimmed);
+        let env = access.env();
+        let keys = key_space();
+        let parsing = KeyParsing::Trimmed;
         let service = match &data {
             Some(data) => data.restore(&env, keys, parsing)?,
             None => MetadataService::with_parsing(env, keys, parsing),

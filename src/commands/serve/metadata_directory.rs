@@ -31,7 +31,8 @@ const ONLY_WITH_DATA: [&str; 3] = ["fsync", "on_disk_error", "discard_data"];
 impl MetadataDataPlan {
     /// The directory of the service that is embedded in a master with the data directory `master`.
     pub fn embedded(master: &DataPlan) -> MetadataDataPlan {
-        let (sync, on_error) = (master.data.options.sync, master.data.options.on_error);
+        let sync = master.data.options.sync;
+        let on_error = master.data.options.on_error;
         MetadataDataPlan {
             directory: master.data.of_records(),
             origin: master.origin.clone(),

@@ -142,7 +142,8 @@ impl SimShape {
     /// # Errors
     /// The sizes contradict each other or exceed a limit.
     pub(in crate::commands) fn config(&self, hicache: bool) -> Result<Config, Failure> {
-        let (page, device) = (u64::from(self.page_size), u64::from(self.max_total_tokens));
+        let page = u64::from(self.page_size);
+        let device = u64::from(self.max_total_tokens);
         let bytes = u64::from(self.bytes_per_token);
         if device < 2 * page {
             return Err(Failure::usage(format!("--max-total-tokens {device} is less than two pages of {page} tokens"))

@@ -25,7 +25,8 @@ pub(super) fn dry_run(args: &Args, host: &TargetHost, report: &SizingReport) -> 
             output::say("nothing to reserve: the pool has enough pages");
         }
         for node in raised {
-            let (kib, sys) = (report.hugepage_bytes / 1024, args.root.join("sys"));
+            let kib = report.hugepage_bytes / 1024;
+            let sys = args.root.join("sys");
             let file = crate::engine::sys::hugetlb::node_folder(&sys, node.node, kib).join("nr_hugepages");
             output::say(format_args!("would write {} to {} (now {})", node.target, file.display(), node.total));
         }

@@ -117,7 +117,8 @@ impl TokenScale {
 }
 
 fn read(path: &str) -> Result<(HitCurve, u64), Failure> {
-    let (mut reuse, mut requests) = (ReuseDistances::new(), 0u64);
+    let mut reuse = ReuseDistances::new();
+    let mut requests = 0u64;
     trace_file::each(path, |_, request| {
         requests += 1;
         if reuse.request(&request.blocks()) { Ok(()) } else { Err(LineError::TooManyBlocks) }

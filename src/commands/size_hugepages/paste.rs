@@ -20,7 +20,8 @@ fn comment(line: String) -> String {
 }
 
 fn reservation(report: &SizingReport) -> Vec<String> {
-    let (page, kib) = (report.hugepage_bytes, report.hugepage_bytes / 1024);
+    let page = report.hugepage_bytes;
+    let kib = report.hugepage_bytes / 1024;
     let mut lines = Vec::new();
     for node in report.nodes.iter().filter(|node| node.target > node.total) {
         lines.push(format!(
@@ -81,7 +82,10 @@ fn difference(size: &SizeRow) -> Option<String> {
         less @ ..0 => (less.unsigned_abs(), "less"),
         more => (more.unsigned_abs(), "more"),
     };
-    let (flag, given, asked, setting) = (size.flag, size.given.trim(), size.asked_bytes, &size.setting);
+    let flag = size.flag;
+    let given = size.given.trim();
+    let asked = size.asked_bytes;
+    let setting = &size.setting;
     Some(format!("# {flag} {given} is {asked} bytes; {why}: {setting} is {by} bytes {which}"))
 }
 

@@ -43,7 +43,9 @@ pub(super) fn each(
     let _progress =
         WorkProgress::start("replaying the trace", WorkUnit::Bytes(total), move || counter.load(Ordering::Relaxed));
     let mut file = BufReader::new(file);
-    let (mut line, mut number, mut any) = (String::new(), 0u64, false);
+    let mut line = String::new();
+    let mut number = 0u64;
+    let mut any = false;
     loop {
         line.clear();
         number += 1;

@@ -98,7 +98,8 @@ pub(super) fn verdict(
 ) -> (SizingVerdict, Vec<FitReason>) {
     let mut reasons = Vec::new();
     let page = host.pool.page;
-    let (least, most) = (need.least.count(page), need.most.count(page));
+    let least = need.least.count(page);
+    let most = need.most.count(page);
     let mut verdict = match host.has(&need.most) {
         Some(true) => SizingVerdict::Fits,
         None => {

@@ -94,7 +94,9 @@ pub(super) fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     caveats.extend(segment_caveats(status));
     let is_closed = caveats.iter().any(|caveat| matches!(caveat, StatusCaveat::Held { is_all: true, .. }));
     if let Some(rates) = status.rates.filter(|rates| rates.failed_allocations > 0.0 && !is_closed) {
-        let (rate, used, capacity) = (rates.failed_allocations, status.used_bytes, status.capacity_bytes);
+        let rate = rates.failed_allocations;
+        let used = status.used_bytes;
+        let capacity = status.capacity_bytes;
         caveats.push(StatusCaveat::NoMemory { rate, used, capacity });
     }
     let is_fenced = !status.ready && status.keys_of_copy.is_none() && status.masters.is_some();
@@ -143,7 +145,8 @@ fn segment_caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     let mut caveats = Vec::new();
     for entry in &status.segments {
         let Some(age) = heartbeat(status, entry).map(|age| Duration::from_secs(age.as_secs())) else { continue };
-        let (segment, expires_s) = (escaped(entry.segment_name), entry.expires_ms.map(whole_seconds));
+        let segment = escaped(entry.segment_name);
+        let expires_s = entry.expires_ms.map(whole_seconds);
         if entry.replaced_by.is_some() {
             caveats.push(StatusCaveat::Replaced { segment, age, expires_s });
         } else if heartbeat(status, entry).is_some_and(|age| missed(age) >= 2) {

@@ -81,7 +81,8 @@ impl Args {
     pub(super) async fn run(self) -> Outcome {
         let prefix = self.prefix.as_ref().or(self.prefix_flag.as_ref()).map_or("", String::as_str);
         let master = self.master.find().await?;
-        let (mut shown, mut complete) = (0, true);
+        let mut shown = 0;
+        let mut complete = true;
         let mut page = Vec::new();
         // With --long, all keys are read first: querying sizes in between would leave the response partly read.
         let admin = master.admin_required().await?;

@@ -47,7 +47,8 @@ enum WriteStage {
 
 impl ObjectWrite {
     pub(super) fn new(destination: Destination, bytes: Vec<u8>) -> ObjectWrite {
-        let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+        let stop = AtomicBool::new(false);
+        let written = AtomicU64::new(0);
         ObjectWrite { destination, bytes, stop, written, stage: Mutex::new(WriteStage::None) }
     }
 

@@ -271,7 +271,8 @@ impl Args {
     }
 
     async fn put(&self, client: &StoreClient<RealEnv>, value: Slice) -> Result<PutResult, StoreError> {
-        let (key, config) = (ObjectKey::from(self.key.as_str()), self.config());
+        let key = ObjectKey::from(self.key.as_str());
+        let config = self.config();
         let put = match self.upsert {
             true => client.upsert(&key, value, &config).await,
             false => client.put(&key, value, &config).await,

@@ -145,7 +145,8 @@ impl Args {
 
     async fn by_key(&self, master: &MasterTarget) -> Result<(i64, Vec<(&str, ErrorCode)>), Failure> {
         let calls = master.calls();
-        let (mut removed, mut kept) = (0, Vec::new());
+        let mut removed = 0;
+        let mut kept = Vec::new();
         for key in &self.keys {
             match calls
                 .remove(key.as_str().into(), self.force, TENANT.into())

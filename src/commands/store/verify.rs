@@ -98,7 +98,8 @@ impl Args {
         let counter = Arc::clone(&done);
         let unit = WorkUnit::Items("objects", Some(keys.len() as u64));
         let _progress = WorkProgress::start("verifying", unit, move || counter.load(Ordering::Relaxed));
-        let (mut rest, mut pace) = (&keys[..], VerifyPace::new(self.rate));
+        let mut rest = &keys[..];
+        let mut pace = VerifyPace::new(self.rate);
         while !rest.is_empty() {
             let next = async |client: &StoreClient<_>| client.verify(rest, &mut pace).await;
             let objects = link.attempt(WHAT, next).await?;
@@ -115,7 +116,8 @@ impl Args {
 async fn all_keys(master: &MasterTarget) -> Result<Vec<ObjectKey>, Failure> {
     let admin = master.admin_required().await?;
     let failed = |error: AdminError| master.admin_failure(&error);
-    let (mut list, mut keys) = (admin.keys().await.map_err(failed)?, Vec::new());
+    let mut list = admin.keys().await.map_err(failed)?;
+    let mut keys = Vec::new();
     while let Some(key) = list.next_bytes().await.map_err(failed)? {
         keys.push(ObjectKey::from(&key[..]));
     }

@@ -146,7 +146,8 @@ async fn local_hostname(
     master: &MasterTarget,
     metadata: &MetadataUri,
 ) -> Result<String, Failure> {
-    let (at, metadata) = (master.at.clone(), metadata.clone());
+    let at = master.at.clone();
+    let metadata = metadata.clone();
     let naming = tokio::task::spawn_blocking(move || {
         let (given, origin) = match given {
             Some(Origin { value, origin }) => (Some(value), origin),

@@ -137,7 +137,8 @@ mod tests {
         let token = |args: &CredentialArgs, variables: &[(&str, &str)]| {
             credentials(args, variables).map(|found| found.token.map(|token| token.reveal().to_owned()))
         };
-        let (none, file) = (CredentialArgs::default(), CredentialArgs { token_file: Some(path), ..Default::default() });
+        let none = CredentialArgs::default();
+        let file = CredentialArgs { token_file: Some(path), ..Default::default() };
         let variable = [(TOKEN, "variable-0123456789abcdef")];
         assert_eq!(token(&none, &[]), Ok(None));
         assert_eq!(token(&none, &variable), Ok(Some("variable-0123456789abcdef".to_owned())));

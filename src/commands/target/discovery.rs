@@ -18,7 +18,8 @@ pub async fn find(master: &MasterTarget) -> Option<DiscoveredMode> {
 /// The metadata mode that the nodes of `master` use, discovered through the admin endpoint `admin`; `None` if there is no evidence.
 pub async fn find_at(admin: &HostPort, master: &MasterTarget) -> Option<DiscoveredMode> {
     let keys = key_space();
-    let (limit, credentials) = (master.timeout, &master.credentials);
+    let limit = master.timeout;
+    let credentials = &master.credentials;
     let question = DiscoveryQuery { admin, master_host: &master.at.host, keys: &keys, limit, credentials };
     let found = discovery::find(&RealEnv::new(), &question).await;
     if found.is_none()

@@ -35,7 +35,8 @@ pub fn is_etcd(text: &str) -> bool {
 /// # Errors
 /// The address is invalid, etcd does not answer, or no master leads.
 pub async fn find(text: &str, origin: &str, limit: Duration) -> Result<ClusterLeader, Failure> {
-    let (env, request_limit) = (RealEnv::new(), limit.min(REQUEST_MAX));
+    let env = RealEnv::new();
+    let request_limit = limit.min(REQUEST_MAX);
     let client = etcd_access::client(etcd_access::servers(text, origin, request_limit)?)?;
     let cluster = std::env::var(CLUSTER_ENV).ok().filter(|text| !text.is_empty());
     let cluster = cluster.unwrap_or_else(|| CLUSTER_DEFAULT.to_owned());

@@ -157,7 +157,8 @@ impl MasterArgs {
                 format!("default admin port, on the host of the master: {origin}"),
             ),
         };
-        let (timeout, credentials) = (self.timeout, self.credentials.credentials_with(env)?);
+        let timeout = self.timeout;
+        let credentials = self.credentials.credentials_with(env)?;
         Ok(MasterTarget { at, leader: None, origin, timeout, credentials, admin, admin_origin, is_admin_unknown })
     }
 }
@@ -355,7 +356,8 @@ mod tests {
             ..MasterArgs::default()
         };
         let master = args.resolve().expect("an address");
-        let (address, method) = (HostPort::new("m", 1), Method::ServiceReady);
+        let address = HostPort::new("m", 1);
+        let method = Method::ServiceReady;
         let limit = Duration::from_secs(1);
         let late = master.failure(&CallError::Timeout { address: address.clone(), method, limit });
         assert!(late.exit == Exit::Unreachable && late.next.expect("advice").contains("--timeout"));

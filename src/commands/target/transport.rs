@@ -182,7 +182,10 @@ mod tests {
     }
 
     fn fault(blame: Blame, step: DeviceStep, remedy: Option<&'static str>) -> DeviceFault {
-        let (device, gid, peer, problem) = ("rxe0".into(), String::new(), String::new(), "it broke".into());
+        let device = "rxe0".into();
+        let gid = String::new();
+        let peer = String::new();
+        let problem = "it broke".into();
         DeviceFault { protocol: "rdma", device, port: 1, gid, peer, step, problem, blame, remedy }
     }
 

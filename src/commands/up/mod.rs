@@ -301,7 +301,9 @@ impl LocalStore {
         }
         let mut listens = ports::choose(&host, &requests, &mut notes)?.into_iter();
         let mut next = || listens.next().expect("one address per request");
-        let (rpc, admin, rest) = (next(), next(), next());
+        let rpc = next();
+        let admin = next();
+        let rest = next();
         let metadata = if args.metadata == "http" { listens.next() } else { None };
         let sim_at = listens.next();
         let plan = MasterPlan {

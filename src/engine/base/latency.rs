@@ -94,7 +94,8 @@ impl LatencySnapshot {
             let bound = Duration::from_nanos(*bound).as_secs_f64();
             let _ = writeln!(out, "{name}_bucket{{{labels}{separator}le=\"{bound}\"}} {below}");
         }
-        let (count, sum) = (self.count(), self.sum().as_secs_f64());
+        let count = self.count();
+        let sum = self.sum().as_secs_f64();
         let _ = writeln!(
             out,
             "{name}_bucket{{{labels}{separator}le=\"+Inf\"}} {count}\n{name}_sum{whole} {sum}\n{name}_count{whole} {count}"

@@ -47,7 +47,8 @@ pub fn one_line(text: &str, most: usize) -> String {
 /// user name before a `:` is kept.
 pub fn masked(text: &str) -> Cow<'_, str> {
     const SCHEME_END: &str = "://";
-    let (mut out, mut rest) = (String::new(), text);
+    let mut out = String::new();
+    let mut rest = text;
     while let Some(at) = rest.find(SCHEME_END) {
         let (before, after) = rest.split_at(at + SCHEME_END.len());
         out.push_str(before);

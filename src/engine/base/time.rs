@@ -55,7 +55,8 @@ impl fmt::Display for RoundedDuration {
         let tenths = self.0.as_millis().saturating_add(50) / 100;
         let seconds = self.0.as_millis().saturating_add(500) / 1000;
         // In tenths of a microsecond and of a millisecond.
-        let (fine, short) = ((self.0.as_nanos() + 50) / 100, (self.0.as_micros() + 50) / 100);
+        let fine = (self.0.as_nanos() + 50) / 100;
+        let short = (self.0.as_micros() + 50) / 100;
         match self.0.as_millis() {
             0 if fine == 0 => f.write_str("0 ms"),
             0 if self.0.as_nanos().is_multiple_of(1000) => write!(f, "{} us", self.0.as_micros()),

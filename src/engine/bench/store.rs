@@ -156,8 +156,10 @@ impl<E: Env> StoreBench<E> {
             failed_batches: AtomicU32::new(0),
             any: AtomicBool::new(false),
         });
-        let (peers, from) = (self.engine.peers(), monotonic());
-        let (began, cpu) = (self.env.now(), cpu_time());
+        let peers = self.engine.peers();
+        let from = monotonic();
+        let began = self.env.now();
+        let cpu = cpu_time();
         let until = duration.filter(|_| kind != PassKind::Put).map(|duration| began + duration);
         let tasks: Vec<_> = self
             .clients
@@ -170,14 +172,16 @@ impl<E: Env> StoreBench<E> {
                 })
             })
             .collect();
-        let (mut put, mut get) = (OperationStats::default(), OperationStats::default());
+        let mut put = OperationStats::default();
+        let mut get = OperationStats::default();
         for task in tasks {
             let (client, share) = task.await.unwrap_or_else(|bug| std::panic::resume_unwind(bug.into_panic()));
             self.clients.push(client);
             put.add(share.put);
             get.add(share.get);
         }
-        let (elapsed, cpu) = (self.env.now().since(began), cpu_time().saturating_sub(cpu));
+        let elapsed = self.env.now().since(began);
+        let cpu = cpu_time().saturating_sub(cpu);
         (put.transport, get.transport) = TransportUse::between(self.engine.protocol(), &peers, &self.engine.peers());
         StorePass { kind, elapsed, window: (from, from + elapsed), cpu, put, get }
     }

@@ -130,7 +130,8 @@ fn run_blocking<E: Env>(
             thread.prepare()?;
         }
     }
-    let (began, cpu) = (env.now(), cpu_time());
+    let began = env.now();
+    let cpu = cpu_time();
     let end = began + plan.duration;
     let shares = thread::scope(|scope| {
         let handles: Vec<_> = threads
@@ -259,7 +260,8 @@ impl<'a> BenchThread<'a> {
 
     fn compare(&self, kind: &'static str, round: u64) -> Result<(), TransferBenchError> {
         for op in &self.ops {
-            let (got, expected) = (op.local.to_vec(), pattern(op.remote.0, op.local.len(), round));
+            let got = op.local.to_vec();
+            let expected = pattern(op.remote.0, op.local.len(), round);
             if let Some(at) = got.iter().zip(&expected).position(|(a, b)| a != b) {
                 return Err(TransferBenchError::WrongBytes {
                     kind,

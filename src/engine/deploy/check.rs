@@ -116,7 +116,8 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
     if !ssd.is_empty() && (!is_path(ssd) || ssd.split('/').any(|part| part == "..")) {
         return Err(invalid_value("nodes.ssd_path", format!("{} must be an absolute path without '..'", Quoted(ssd))));
     }
-    let (python, user) = (&spec.host.python, &spec.host.user);
+    let python = &spec.host.python;
+    let user = &spec.host.user;
     if python.is_empty() || python.starts_with('-') {
         return Err(invalid_value("host.python", format!("{} is not a valid program name", Quoted(python))));
     }
@@ -132,7 +133,8 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
 }
 
 fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
-    let (master, serving) = (&spec.master, &spec.serving);
+    let master = &spec.master;
+    let serving = &spec.serving;
     for (key, port) in [
         ("master.rpc_port", master.rpc_port),
         ("master.admin_port", master.admin_port),
@@ -389,7 +391,8 @@ pub fn is_host(host: &str) -> bool {
 }
 
 fn hosts(spec: &DeploymentSpec) -> Result<(), DeployError> {
-    let (master, serving) = (&spec.master, &spec.serving);
+    let master = &spec.master;
+    let serving = &spec.serving;
     let mut lists: Vec<(&'static str, Vec<&String>, bool)> = vec![
         ("master.hosts", master.hosts.iter().collect(), true),
         ("nodes.hosts", spec.nodes.hosts.iter().collect(), false),
@@ -513,8 +516,11 @@ fn cluster(spec: &DeploymentSpec) -> Result<(), DeployError> {
 
 /// Checks that the model path is under its volume's mount path.
 fn model_volume(spec: &DeploymentSpec) -> Result<(), DeployError> {
-    let (kubernetes, model) = (&spec.kubernetes, &spec.model.path);
-    let (claim, folder, mount) = (&kubernetes.model_claim, &kubernetes.model_host_path, &kubernetes.model_mount);
+    let kubernetes = &spec.kubernetes;
+    let model = &spec.model.path;
+    let claim = &kubernetes.model_claim;
+    let folder = &kubernetes.model_host_path;
+    let mount = &kubernetes.model_mount;
     if claim.is_empty() && folder.is_empty() {
         return Ok(());
     }

@@ -123,7 +123,8 @@ fn runbook_base(base: &str) -> Result<(), DeployError> {
 }
 
 fn access(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> {
-    let (access, kubernetes) = (&spec.access, &spec.kubernetes);
+    let access = &spec.access;
+    let kubernetes = &spec.kubernetes;
     let secrets = [
         ("kubernetes.token_secret", &kubernetes.token_secret),
         ("kubernetes.tls_secret", &kubernetes.tls_secret),
@@ -183,7 +184,9 @@ fn access(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> 
         }
     }
     let has = |at: usize| if on_hosts { access.files()[at].1 } else { !secrets[at].1.is_empty() };
-    let (tokens, tls, certificates) = (has(0), has(1), has(2));
+    let tokens = has(0);
+    let tls = has(1);
+    let certificates = has(2);
     if access.protect_metrics && !tokens && !certificates {
         return Err(invalid_value(
             "access.protect_metrics",
@@ -200,7 +203,8 @@ fn access(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> 
 
 /// Checks the allowed networks, and that all hosts of the store's processes and clients are in them.
 fn networks(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> {
-    let (key, access) = ("access.allow_cidr", &spec.access);
+    let key = "access.allow_cidr";
+    let access = &spec.access;
     if access.allow_cidr.is_empty() {
         return Ok(());
     }

@@ -18,11 +18,17 @@ pub(super) fn example(spec: &DeploymentSpec) -> DeploymentSpec {
     example.transfer.gid_index = Some(3);
     example.master.data_dir = Some(spec.default_data_dir());
     for servers in [&mut example.serving.prefill, &mut example.serving.decode] {
-        (servers.tp, servers.pp, servers.dp) = (Some(8), Some(1), Some(1));
-        (servers.dp_attention, servers.hicache_size_gb, servers.first_gpu) = (Some(false), Some(64), Some(0));
+        servers.tp = Some(8);
+        servers.pp = Some(1);
+        servers.dp = Some(1);
+        servers.dp_attention = Some(false);
+        servers.hicache_size_gb = Some(64);
+        servers.first_gpu = Some(0);
     }
-    (example.host.memory, example.host.hugepages) = (Some(DeploySize(1 << 40)), Some(DeploySize(512 << 30)));
-    (example.host.numa_nodes, example.host.gpus) = (Some(2), Some(8));
+    example.host.memory = Some(DeploySize(1 << 40));
+    example.host.hugepages = Some(DeploySize(512 << 30));
+    example.host.numa_nodes = Some(2);
+    example.host.gpus = Some(8);
     example.kubernetes.master_storage = Some(DeploySize(VOLUME_BYTES_MIN));
     let etcd = vec!["10.0.0.9:2379".to_owned()];
     example.master.ha = Some(HighAvailability { etcd, ..HighAvailability::default() });
@@ -33,7 +39,9 @@ pub(super) fn example(spec: &DeploymentSpec) -> DeploymentSpec {
 pub fn commented(spec: &DeploymentSpec, format: FileFormat) -> String {
     let tree = |of: &DeploymentSpec| serde_json::to_value(of).expect("the schema has only JSON types");
     let example = example(spec);
-    let (now, plain, example) = (tree(spec), tree(&DeploymentSpec::default()), tree(&example));
+    let now = tree(spec);
+    let plain = tree(&DeploymentSpec::default());
+    let example = tree(&example);
     let mut writer = CommentedWriter { format, now, plain, example, text: String::new() };
     writer.text.push_str(
         "# A deployment of SGLang HiCache on a Mooncake store.\n\

@@ -47,7 +47,8 @@ impl HostDemand {
     }
 
     fn add(&mut self, plan: &ProcessPlan) {
-        let (resources, firm) = (&plan.resources, &plan.resources.firm);
+        let resources = &plan.resources;
+        let firm = &plan.resources.firm;
         self.processes.push(plan.name.clone());
         self.memory = self.memory.zip(resources.memory).map(|(sum, more)| sum.saturating_add(more));
         self.memory_min = self.memory_min.saturating_add(firm.memory);
@@ -125,7 +126,8 @@ fn error(key: &'static str, host: &str, what: String, remedy: String) -> FitFind
 
 /// Compares memory and huge pages.
 fn memory(spec: &DeploymentSpec, demand: &HostDemand) -> Vec<FitFinding> {
-    let (host, name) = (&spec.host, &demand.host);
+    let host = &spec.host;
+    let name = &demand.host;
     let size = |bytes: u64| ByteSize(bytes).to_string();
     let smaller = || "lower model.hicache_size_gb, segment.engines or nodes.segment".to_owned();
     let mut found = Vec::new();

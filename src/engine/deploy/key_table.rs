@@ -24,7 +24,8 @@ pub struct KeyRow {
 /// All keys in file order.
 pub fn key_rows() -> Vec<KeyRow> {
     let tree = |spec: &DeploymentSpec| serde_json::to_value(spec).expect("the schema has only JSON types");
-    let (plain, example) = (tree(&DeploymentSpec::default()), tree(&example(&DeploymentSpec::default())));
+    let plain = tree(&DeploymentSpec::default());
+    let example = tree(&example(&DeploymentSpec::default()));
     let row = |(section, key, meaning): &(&'static str, &'static str, &'static str)| {
         let name = format!("{section}.{key}");
         let kind = match at(&example, section, key) {

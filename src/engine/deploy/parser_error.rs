@@ -155,7 +155,8 @@ fn second_line(text: &str, line: usize, column: usize, name: &str) -> Option<usi
     let mut found = 0;
     for (number, content) in text.lines().enumerate().skip(line - 1) {
         for (at, _) in content.match_indices(name) {
-            let (before, after) = (content.get(..at)?, content.get(at + name.len()..)?);
+            let before = content.get(..at)?;
+            let after = content.get(at + name.len()..)?;
             let is_quoted = before.ends_with(['"', '\'']);
             let is_start = before.is_empty() || before.ends_with([' ', '{', ',', '"', '\'']);
             let is_key = after.trim_start_matches(['"', '\'']).trim_start().starts_with(':');

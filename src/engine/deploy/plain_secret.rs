@@ -23,7 +23,8 @@ impl PlainSecret {
 
 /// The secrets in the variables and additional flags of `spec`.
 pub fn plain_secrets(spec: &DeploymentSpec) -> Vec<PlainSecret> {
-    let (model, serving) = (&spec.model, &spec.serving);
+    let model = &spec.model;
+    let serving = &spec.serving;
     let variables: [(&'static str, &BTreeMap<String, String>); 4] = [
         ("model.env", &model.env),
         ("serving.prefill.env", &serving.prefill.env),

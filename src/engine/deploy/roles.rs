@@ -59,7 +59,8 @@ mod tests {
         spec.serving.decode.extra_args = vec!["--b".to_owned()];
         spec.serving.decode.env.insert("X".to_owned(), "2".to_owned());
         spec.serving.prefill.hicache_size_gb = Some(32);
-        let (prefill, decode) = (spec.for_role(ComponentRole::Prefill), spec.for_role(ComponentRole::Decode));
+        let prefill = spec.for_role(ComponentRole::Prefill);
+        let decode = spec.for_role(ComponentRole::Decode);
         assert_eq!((prefill.model.tp, decode.model.tp), (4, 8));
         assert_eq!((prefill.model.hicache_size_gb, prefill.model.hicache_ratio), (Some(32), None));
         assert_eq!((decode.model.hicache_size_gb, decode.model.hicache_ratio), (None, Some(2.0)));

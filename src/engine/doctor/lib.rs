@@ -25,7 +25,8 @@ use running::{chain, finding, reports};
 
 /// All checks, ordered by group.
 pub fn catalogue() -> Vec<Check> {
-    let (host, wheel) = (host::checks(), wheel::checks());
+    let host = host::checks();
+    let wheel = wheel::checks();
     [&host, config::CHECKS, &wheel, cluster::CHECKS, serving::CHECKS, peer::CHECKS].concat()
 }
 

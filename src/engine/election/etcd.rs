@@ -88,7 +88,8 @@ impl ElectionBackend for EtcdElection {
     async fn grant_lease(&self, ttl: Duration) -> Result<i64, ElectionError> {
         let (lease, granted) = self.client.grant_lease(ttl).await.map_err(unavailable)?;
         if granted > ttl {
-            let (granted, ttl) = (RoundedDuration(granted), RoundedDuration(ttl));
+            let granted = RoundedDuration(granted);
+            let ttl = RoundedDuration(ttl);
             tracing::warn!("etcd granted a lease of {granted} instead of {ttl}, so a failover takes longer");
         }
         Ok(lease)

@@ -80,7 +80,8 @@ impl DataDir {
         };
         let identity = found.as_ref().ok().and_then(Option::as_ref);
         if let Some(other) = identity.filter(|found| found.cluster_id != options.cluster_id) {
-            let (found, expected) = (other.cluster_id.clone(), options.cluster_id.to_owned());
+            let found = other.cluster_id.clone();
+            let expected = options.cluster_id.to_owned();
             return Err(JournalError::OtherCluster { directory, found, expected });
         }
         let set_aside = match options.existing {
@@ -116,7 +117,9 @@ impl DataDir {
                 identity
             }
         };
-        let (directory, boot, generations) = (identity.uuid()?, options.boot_id, Mutex::new(Vec::new()));
+        let directory = identity.uuid()?;
+        let boot = options.boot_id;
+        let generations = Mutex::new(Vec::new());
         Ok(DataDir { storage, identity, directory, boot, marker, set_aside, generations })
     }
 
@@ -232,8 +235,11 @@ impl DataDir {
     /// # Errors
     /// The disk reports an error.
     pub fn begin_snapshot(&self, sequence: u64, at: Unix) -> Result<SnapshotWriter, JournalError> {
-        let (kind, directory, boot) = (FileKind::Snapshot, self.directory, self.boot);
-        let (number, written) = (sequence, at);
+        let kind = FileKind::Snapshot;
+        let directory = self.directory;
+        let boot = self.boot;
+        let number = sequence;
+        let written = at;
         let header =
             FileHeader { kind, directory, boot, number, previous: 0, durable: 0, starts_log: false, size: 0, written };
         SnapshotWriter::create(self.storage.clone(), &header)

@@ -60,7 +60,8 @@ pub(super) fn complete(storage: &dyn JournalStorage) -> Result<(), JournalError>
     for (marker, destination) in names.iter().filter_map(|name| Some((name, name.strip_prefix(names::EMPTYING)?))) {
         let of_journal = || names.iter().filter(|name| names::is_of_journal(name));
         if of_journal().next().is_some() {
-            let (directory, files) = (storage.path(), of_journal().count());
+            let directory = storage.path();
+            let files = of_journal().count();
             match destination {
                 "" => tracing::info!(%directory, files, "removing the data in the directory"),
                 _ => {

@@ -96,7 +96,8 @@ impl FileHeader {
         }
         let format = u16::from_le_bytes(take(bytes, 8));
         if format != JOURNAL_FORMAT {
-            let (file, writer) = (file.to_owned(), writer_of(bytes));
+            let file = file.to_owned();
+            let writer = writer_of(bytes);
             return Err(JournalError::UnknownFormat { file, found: format.into(), writer });
         }
         let word = |index: usize| u64::from_le_bytes(take(bytes, 108 + 8 * index));

@@ -43,7 +43,9 @@ struct IdentityFormat {
 
 impl DirectoryIdentity {
     pub(super) fn new(cluster_id: &str, uuid: Uuid) -> DirectoryIdentity {
-        let (cluster_id, uuid, writer) = (cluster_id.to_owned(), uuid.to_string(), WRITER.to_owned());
+        let cluster_id = cluster_id.to_owned();
+        let uuid = uuid.to_string();
+        let writer = WRITER.to_owned();
         DirectoryIdentity { format: IDENTITY_FORMAT, cluster_id, uuid, writer, started: false }
     }
 
@@ -89,7 +91,8 @@ impl DirectoryIdentity {
             return Err(JournalError::corrupt(names::IDENTITY, 0, what));
         }
         if format.format != IDENTITY_FORMAT {
-            let (file, writer) = (names::IDENTITY.to_owned(), format.writer);
+            let file = names::IDENTITY.to_owned();
+            let writer = format.writer;
             return Err(JournalError::UnknownFormat { file, found: format.format, writer });
         }
         serde_json::from_slice(&[fields, b"}"].concat()).map_err(invalid)

@@ -37,7 +37,9 @@ impl LogFile {
         file.sync().map_err(error(StorageOperation::Sync, &temporary))?;
         storage.rename(&temporary, &name).map_err(error(StorageOperation::Rename, &temporary))?;
         storage.sync_directory("").map_err(error(StorageOperation::SyncDirectory, &storage.path()))?;
-        let (number, seed, offset) = (header.number, header.seed(), FILE_HEADER_BYTES as u64);
+        let number = header.number;
+        let seed = header.seed();
+        let offset = FILE_HEADER_BYTES as u64;
         Ok(LogFile { name, number, seed, file, offset, size: header.size, first: None })
     }
 

@@ -147,7 +147,9 @@ impl<'a> LogReader<'a> {
                 }
                 end.files[at.index].first.get_or_insert(frame.sequence);
                 end.kept = at.index + 1;
-                (at.offset, at.expected) = (at.offset + frame.bytes(), Some(frame.sequence + 1));
+                let next = at.offset + frame.bytes();
+                at.expected = Some(frame.sequence + 1);
+                at.offset = next;
                 end.position = (self.files[at.index].0, at.offset as u64);
             } else if is_over || frame::used_bytes(&at.file.bytes[at.offset..]) == 0 {
                 let index = at.index + 1;
@@ -225,7 +227,8 @@ impl<'a> LogReader<'a> {
         let header = FileHeader::decode(FileKind::Log, &name, &bytes[..count])?;
         header.check(&name, self.directory, number)?;
         if found != header.size || !LOG_FILE_SIZES.contains(&found) {
-            let (offset, expected) = (found.min(header.size), header.size);
+            let offset = found.min(header.size);
+            let expected = header.size;
             return Err(JournalError::corrupt(&name, offset, Corruption::FileSize { found, expected }));
         }
         bytes.resize(usize::try_from(found).unwrap_or(usize::MAX), 0);

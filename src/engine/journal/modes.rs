@@ -61,7 +61,8 @@ pub(super) fn tighten(root: &Path) {
 
 /// Logs that a directory keeps its mode. The files in it are closed to other users nevertheless.
 fn report_kept(root: &Path, found: &Metadata, why: &KeptMode) {
-    let (directory, owner) = (root.display(), found.uid());
+    let directory = root.display();
+    let owner = found.uid();
     let mode = format!("{:o}", found.mode() & 0o7777);
     // A volume in Kubernetes is like this, and no other user can reach it.
     let is_volume = owner == 0 && found.mode() & WRITABLE_BY_OTHERS == 0 && matches!(why, KeptMode::OtherOwner);
@@ -231,7 +232,8 @@ mod tests {
     #[test]
     fn a_linked_file_keeps_its_mode() {
         let root = tempfile::tempdir().unwrap();
-        let (path, outside) = (root.path().join("data"), root.path().join("outside"));
+        let path = root.path().join("data");
+        let outside = root.path().join("outside");
         fs::create_dir(&path).unwrap();
         fs::write(&outside, "").unwrap();
         set_mode(&outside, 0o644);

@@ -92,7 +92,9 @@ impl RecoverySource<'_> {
         let cause = |error: JournalError| damaged.first().map_or(error, |(_, cause)| cause.clone());
         let read_from = reader.first_needed_file(needed).map_err(cause)?;
         let log = reader.read(needed, read_from, |logged| {
-            let (frame, file, offset) = (logged.frame, logged.file, logged.offset);
+            let frame = logged.frame;
+            let file = logged.file;
+            let offset = logged.offset;
             visit(RecoveredItem::Record {
                 sequence: frame.sequence,
                 at: frame.at,
@@ -140,7 +142,9 @@ impl RecoverySource<'_> {
         visit: &mut impl FnMut(RecoveredItem<'_>) -> Result<(), E>,
     ) -> Result<RecoveredSnapshot, E> {
         let mut reader = self.open(sequence)?;
-        let (written, mut chunks, mut payload) = (reader.written(), 0, Vec::new());
+        let written = reader.written();
+        let mut chunks = 0;
+        let mut payload = Vec::new();
         visit(RecoveredItem::SnapshotBegin { sequence, written, file: &names::snapshot_name(sequence) })?;
         loop {
             match reader.next(&mut payload)? {

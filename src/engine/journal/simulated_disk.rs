@@ -206,7 +206,9 @@ impl SimulatedDisk {
     /// Ends the process, and the kernel as well if `is_power_loss`.
     pub(super) fn crash(&mut self, is_power_loss: bool) {
         self.process += 1;
-        (self.stop_at, self.stopped_at, self.fault) = (u64::MAX, None, None);
+        self.stop_at = u64::MAX;
+        self.stopped_at = None;
+        self.fault = None;
         if !is_power_loss {
             return;
         }

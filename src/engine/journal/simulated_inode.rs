@@ -78,7 +78,8 @@ impl SimulatedInode {
                 }
                 bytes
             };
-            let (mut chosen, other) = (version(), version());
+            let mut chosen = version();
+            let other = version();
             if rng.below(4) == 0 {
                 let split = rng.below(SECTOR);
                 chosen[split..].copy_from_slice(&other[split..]);

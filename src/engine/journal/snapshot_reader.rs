@@ -71,7 +71,8 @@ impl SnapshotReader {
             return Err(self.corrupt(Corruption::Trailer));
         }
         let [c0, c1, c2, c3, l0, l1, l2, l3, kind] = header;
-        let (crc, length) = (u32::from_le_bytes([c0, c1, c2, c3]), u32::from_le_bytes([l0, l1, l2, l3]));
+        let crc = u32::from_le_bytes([c0, c1, c2, c3]);
+        let length = u32::from_le_bytes([l0, l1, l2, l3]);
         let end = self.offset + CHUNK_HEADER_BYTES as u64 + u64::from(length);
         if length as usize > CHUNK_BYTES_MAX || end > self.size {
             return Err(self.damaged());

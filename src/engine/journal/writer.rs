@@ -86,7 +86,8 @@ impl LogWriter {
         older: &[KnownLogFile],
     ) -> Result<LogWriter, JournalError> {
         assert!(LOG_FILE_SIZES.contains(&config.file_bytes), "log files of {} bytes", config.file_bytes);
-        let (last, current) = (header.durable, LogFile::create(&*storage, &header)?);
+        let last = header.durable;
+        let current = LogFile::create(&*storage, &header)?;
         // The header states that the frames up to `last` are durable, so the mark of an earlier process is no longer needed.
         let mark = FlushedMark::create(&*storage, header.directory, header.boot)?;
         let files = LogFiles::new(current, older, mark);
@@ -197,7 +198,8 @@ impl LogWriter {
     /// Writes as many frames as the current file and the next one have room for, and then the mark of the last one. Returns the number of
     /// bytes written.
     fn write(&self, files: &mut LogFiles, frames: &mut [u8]) -> Result<usize, JournalError> {
-        let (mut written, mut last) = (0, None);
+        let mut written = 0;
+        let mut last = None;
         while written < frames.len() {
             let rest = &mut frames[written..];
             let Some(run) = frame::seal_run(rest, files.current.room(), files.current.seed, self.durable()) else {
@@ -269,7 +271,8 @@ impl LogWriter {
             }
             files.current.number
         };
-        let (number, durable) = (previous + 1, self.durable());
+        let number = previous + 1;
+        let durable = self.durable();
         let header = FileHeader { number, previous, durable, starts_log: false, ..self.header };
         let next = LogFile::create(&*self.storage, &header)?;
         let mut files = lock(&self.files);

@@ -183,11 +183,14 @@ impl CacheModel {
     }
 
     fn put(&mut self, name: u64, answered: bool) {
-        let (clock, has_storage) = (self.clock, self.has_storage);
+        let clock = self.clock;
+        let has_storage = self.has_storage;
         if let Some(place) = self.pages.get_mut(&name) {
             // A page that returns to L1 is written to L3 again if it is no longer in L3.
             place.stored = if place.in_l1_or_l2 { place.stored } else { has_storage };
-            (place.used, place.in_l1_or_l2, place.answered) = (clock, true, true);
+            place.used = clock;
+            place.in_l1_or_l2 = true;
+            place.answered = true;
         } else if self.pages.len() < PAGES_MAX {
             self.pages.insert(name, PageState { used: clock, in_l1_or_l2: true, stored: has_storage, answered });
         } else {

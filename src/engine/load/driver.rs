@@ -290,7 +290,8 @@ impl Driver {
     /// Schedules the next turn of `conversation` for `now` or later.
     fn follow(&mut self, conversation: u32, now: Duration) {
         let at = conversation as usize;
-        let (script, standing) = (&self.scripts[at], &mut self.standing[at]);
+        let script = &self.scripts[at];
+        let standing = &mut self.standing[at];
         let index = standing.turn as usize;
         let think = script.think.get(index - 1).copied().unwrap_or_default();
         let due = match self.pace {
@@ -345,7 +346,8 @@ mod tests {
     /// send order.
     fn play(mut driver: Driver, service: impl Fn(Turn) -> Duration) -> Vec<(Duration, Duration, Turn)> {
         let mut ends: BinaryHeap<Reverse<(Duration, Turn)>> = BinaryHeap::new();
-        let (mut now, mut sent) = (Duration::ZERO, Vec::new());
+        let mut now = Duration::ZERO;
+        let mut sent = Vec::new();
         loop {
             let starts = driver.due(now);
             assert!(driver.in_flight() <= driver.rules.in_flight);

@@ -51,9 +51,11 @@ impl Kep74TableRow {
             let found = stats.iter().find(|one| one.id.side_name == side && one.id.name == pass);
             found.map(|one| Kep74Figures::from(part(one)))
         };
-        let (without, with) = (at("A"), at("B"));
+        let without = at("A");
+        let with = at("B");
         let change = |of: fn(&Kep74Figures) -> Option<f64>| {
-            let (without, with) = (of(&without?)?, of(&with?)?);
+            let without = of(&without?)?;
+            let with = of(&with?)?;
             (without > 0.0).then(|| (with / without - 1.0) * 100.0)
         };
         let percent = [change(|f| f.total_tokens_per_s), change(|f| f.mean_ttft_ms), change(|f| f.mean_itl_ms)];

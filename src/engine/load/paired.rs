@@ -148,8 +148,10 @@ pub fn compare(pairs: &[RequestPair], rule: DifferenceRule, seed: Seed) -> Optio
     if weight <= 0.0 {
         return None;
     }
-    let (mut by_conversation, mut by_block) = (Sums::new(), Sums::new());
-    let (mut sum_a, mut sum_b) = (0.0, 0.0);
+    let mut by_conversation = Sums::new();
+    let mut by_block = Sums::new();
+    let mut sum_a = 0.0;
+    let mut sum_b = 0.0;
     for pair in pairs {
         let difference = pair.weight * (pair.b - pair.a);
         for sums in [by_conversation.entry(pair.conversation), by_block.entry(pair.block)] {
@@ -163,11 +165,13 @@ pub fn compare(pairs: &[RequestPair], rule: DifferenceRule, seed: Seed) -> Optio
     let groups: Vec<(f64, f64)> = by_conversation.into_values().filter(|(weight, _)| *weight > 0.0).collect();
     let blocks: Vec<f64> =
         by_block.into_values().filter(|(weight, _)| *weight > 0.0).map(|(weight, sum)| sum / weight).collect();
-    let (mean_a, mean_b) = (sum_a / weight, sum_b / weight);
+    let mean_a = sum_a / weight;
+    let mean_b = sum_b / weight;
     let (below, above) = bootstrap(&groups, mean_b - mean_a, &rule, seed);
     let either = between_blocks(&blocks, rule.level, mean_a.abs().max(mean_b.abs()));
     let bias = rule.bias.max(0.0);
-    let (low, high) = (mean_b - mean_a - below.max(either) - bias, mean_b - mean_a + above.max(either) + bias);
+    let low = mean_b - mean_a - below.max(either) - bias;
+    let high = mean_b - mean_a + above.max(either) + bias;
     let margin = (mean_a * rule.margin).abs();
     let verdict = match rule.better_when {
         _ if groups.len() < CONVERSATIONS_MIN => DifferenceVerdict::TooFew,
@@ -193,11 +197,13 @@ pub fn compare(pairs: &[RequestPair], rule: DifferenceRule, seed: Seed) -> Optio
 /// Returns how far the interval extends below and above `mean`, by resampling `groups` of (weight, weighted
 /// difference).
 fn bootstrap(groups: &[(f64, f64)], mean: f64, rule: &DifferenceRule, seed: Seed) -> (f64, f64) {
-    let (level, number) = (rule.level, rule.draws.max(2));
+    let level = rule.level;
+    let number = rule.draws.max(2);
     let mut rng = seed.generator("bootstrap", 0);
     let mut draws: Vec<f64> = (0..number)
         .map(|_| {
-            let (mut weights, mut sum) = (0.0, 0.0);
+            let mut weights = 0.0;
+            let mut sum = 0.0;
             for _ in 0..groups.len() {
                 let (weight, difference) = groups[rng.random_range(0..groups.len())];
                 weights += weight;
@@ -265,7 +271,8 @@ mod tests {
             let first = f64::from(2 * block) * drift;
             // A B, B A, A B ...
             let (at_a, at_b) = if block % 2 == 0 { (first, first + drift) } else { (first + drift, first) };
-            let (at_a, at_b) = (at_a + disturbed.sample(&mut rng), at_b + disturbed.sample(&mut rng));
+            let at_a = at_a + disturbed.sample(&mut rng);
+            let at_b = at_b + disturbed.sample(&mut rng);
             for conversation in (0..conversations).filter(|c| c % blocks == block) {
                 let base = level.draw(&mut rng);
                 for _ in 0..4 {
@@ -332,7 +339,8 @@ mod tests {
     fn a_bias_widens_the_interval_and_hides_no_larger_difference() {
         let pairs = sample(40, 8, -10.0, 0.0, 0.0, 1);
         let of = |bias| compare(&pairs, DifferenceRule { bias, ..FIVE }, Seed(1)).expect("pairs");
-        let (none, some) = (of(0.0), of(5.0));
+        let none = of(0.0);
+        let some = of(5.0);
         assert!((some.low - none.low + 5.0).abs() < 1e-9 && (some.high - none.high - 5.0).abs() < 1e-9);
         assert_eq!((some.bias, some.verdict), (5.0, DifferenceVerdict::Better));
         assert_eq!(of(11.0).verdict, DifferenceVerdict::NoDifferenceShown);

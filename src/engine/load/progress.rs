@@ -75,7 +75,8 @@ impl<E: Env> Progress<E> {
     /// Creates an observer that has seen no pass yet.
     pub fn new(env: E) -> Progress<E> {
         let began = env.now();
-        let (current, slots) = (ProgressWindow::default(), VecDeque::new());
+        let current = ProgressWindow::default();
+        let slots = VecDeque::new();
         Progress { env, pass: None, began, done: 0, failed: 0, current, slots, tokens: 0 }
     }
 
@@ -86,7 +87,8 @@ impl<E: Env> Progress<E> {
 
     fn sample_at(&mut self, now: Mono) -> Option<ProgressSnapshot> {
         let (id, requests, live) = self.pass.as_ref()?;
-        let (sent, ended) = (live.sent.load(Ordering::Relaxed), live.ended.load(Ordering::Relaxed));
+        let sent = live.sent.load(Ordering::Relaxed);
+        let ended = live.ended.load(Ordering::Relaxed);
         let tokens = live.tokens.load(Ordering::Relaxed);
         let mut slot = std::mem::take(&mut self.current);
         slot.tokens = tokens.saturating_sub(self.tokens);
@@ -144,7 +146,8 @@ impl<E: Env> Observer for Progress<E> {
             self.failed += 1;
             return;
         }
-        let (current, answer) = (&mut self.current, &exchange.answer);
+        let current = &mut self.current;
+        let answer = &exchange.answer;
         if let Some(first) = exchange.first_token {
             current.first_tokens += 1;
             current.ttft += first.saturating_sub(record.planned);
@@ -199,7 +202,8 @@ mod tests {
         let shown = state.sample_at(Mono::ZERO + Duration::from_secs(65)).expect("a pass runs");
         assert_eq!((shown.label.as_str(), shown.ended, shown.requests_per_s), ("A run", 20, 3.5));
         assert_eq!(shown.remaining, None, "no request was recorded");
-        (state.began, state.done) = (Mono::ZERO, 20);
+        state.began = Mono::ZERO;
+        state.done = 20;
         let shown = state.sample_at(Mono::ZERO + Duration::from_secs(65));
         assert_eq!(shown.and_then(|shown| shown.remaining), Some(Duration::from_secs(260)));
         let shown = state.sample_at(Mono::ZERO + Duration::from_secs(2));

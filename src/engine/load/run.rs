@@ -102,7 +102,9 @@ impl<E: Env + Unpin> RunContext<E> {
 
     async fn once(&self, request: EncodedRequest, begun: Duration) -> Exchange {
         // Gaps beyond the first `ARRIVALS_MAX` frames, for which the exchange stores no arrival times.
-        let (mut frames, mut last, mut beyond) = (0, Duration::ZERO, None);
+        let mut frames = 0;
+        let mut last = Duration::ZERO;
+        let mut beyond = None;
         let on_record = |arrival: TokenArrival| {
             self.live.tokens.fetch_add(u64::from(arrival.tokens), Ordering::Relaxed);
             frames += 1;
@@ -231,7 +233,8 @@ impl CpuShare {
             let share = after.saturating_sub(before).as_secs_f64() / passed.as_secs_f64();
             self.most = Some(self.most.map_or(share, |most| most.max(share)));
         }
-        (self.since, self.used) = (now, used);
+        self.since = now;
+        self.used = used;
     }
 }
 
@@ -256,14 +259,16 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
         let mut ready: Vec<PreparedRequest> =
             driver.due(Duration::ZERO).into_iter().map(|s| PreparedRequest::of(s, workload, &pool)).collect();
         let start = pool.start_clock();
-        let (gaps, retried) = (Mutex::default(), AtomicU64::new(0));
+        let gaps = Mutex::default();
+        let retried = AtomicU64::new(0);
         let shared = Arc::new(RunContext { env: env.clone(), pool, start, gaps, retried, live });
         // On a multi-threaded runtime, pausing this thread would block other tasks.
         let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
         let batches = alone.then(|| tokio::spawn(batches(Arc::clone(&shared))));
         let (ended, mut ends) = mpsc::unbounded_channel::<TimedRequest>();
         let mut last_end = Duration::ZERO;
-        let (mut stopped, mut bugs) = (false, 0);
+        let mut stopped = false;
+        let mut bugs = 0;
         let mut share = CpuShare::new(&env);
         while !driver.is_over() {
             share.sample(&env, false);
@@ -275,7 +280,8 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
             for PreparedRequest { start, max_tokens, expected, own_tokens, request } in ready.drain(..) {
                 let DueRequest { turn, planned, eligible_at } = start;
                 shared.live.sent.fetch_add(1, Ordering::Relaxed);
-                let (shared, ended) = (Arc::clone(&shared), ended.clone());
+                let shared = Arc::clone(&shared);
+                let ended = ended.clone();
                 tokio::spawn(async move {
                     let exchange = shared.whole(request).await;
                     // If the run was aborted, the receiver no longer exists.

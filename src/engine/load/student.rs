@@ -28,7 +28,8 @@ fn within(t: f64, freedom: u32) -> f64 {
 /// lies within `-t..t`.
 pub(super) fn bound(level: f64, freedom: u32) -> f64 {
     let freedom = freedom.clamp(1, MANY);
-    let (mut low, mut high) = (0.0, 1.0);
+    let mut low = 0.0;
+    let mut high = 1.0;
     while within(high, freedom) < level && high < 1e9 {
         high *= 2.0;
     }

@@ -47,7 +47,8 @@ impl<E: Env> AdminApi<E> {
     /// Creates an admin API for `view`, with [`routes::DISCOVERY`](mcctl_metadata::admin::routes::DISCOVERY) if an `announcer` is given.
     pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<AdminApi<E>> {
         let baselines = Mutex::new(SummaryBaselines::starting(env.now()));
-        let (requests, more_metrics) = (Arc::default(), OnceLock::new());
+        let requests = Arc::default();
+        let more_metrics = OnceLock::new();
         Arc::new(AdminApi { env, view, baselines, announcer, requests, more_metrics })
     }
 
@@ -85,7 +86,8 @@ impl<E: Env> AdminApi<E> {
             let (at, (counters, gauges)) = (self.env.now(), self.view.metrics());
             let seconds = at.since(then).as_secs_f64();
             report(&metrics_line(self.view.ha().as_ref(), &gauges, &before, &counters, seconds));
-            (then, before) = (at, counters);
+            then = at;
+            before = counters;
         }
     }
 
@@ -346,7 +348,9 @@ impl<E: Env> AdminService for AdminApi<E> {
     async fn remove_all(&self, force: bool) -> Option<u64> {
         let view = self.view.clone();
         let removal = tokio::spawn(async move {
-            let (mut removed, mut walk, mut commits) = (0, None, Vec::new());
+            let mut removed = 0;
+            let mut walk = None;
+            let mut commits = Vec::new();
             loop {
                 let slice = view.remove_slice(walk, force);
                 removed += slice.removed;

@@ -181,7 +181,8 @@ impl StandbyState {
         }
         state.discards.clear_tickets();
         state.condemned.clear();
-        (state.sweep_left, state.sweep_at) = (0, 0);
+        state.sweep_left = 0;
+        state.sweep_at = 0;
         state.confirm_until = None;
         StandbyState { state, registered: Vec::new(), unkept: 0, progress: Arc::default() }
     }

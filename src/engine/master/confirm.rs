@@ -58,7 +58,8 @@ impl MasterState {
         let mut last = None;
         let mut count = 0;
         for (deadline, client) in self.clients.deadlines_behind(cursor, limit) {
-            (last, count) = (Some((deadline, client)), count + 1);
+            last = Some((deadline, client));
+            count += 1;
             if self.clients.get(client).is_some_and(|record| record.ok && !record.restored) {
                 visit(client, (now + self.policy.client_ttl).since(deadline));
             }

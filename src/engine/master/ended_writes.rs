@@ -48,8 +48,10 @@ mod tests {
     #[test]
     fn an_entry_is_that_of_the_last_write_with_its_remainder() {
         let mut ended = EndedWrites::default();
-        let (a, b) = (ClientId(1, 2), ClientId(2, 1));
-        let (slot, same) = (ObjectSlot(5), ObjectSlot(5 + 3 * ENTRIES as u32));
+        let a = ClientId(1, 2);
+        let b = ClientId(2, 1);
+        let slot = ObjectSlot(5);
+        let same = ObjectSlot(5 + 3 * ENTRIES as u32);
         assert!(!ended.is_writer(slot, 7, a));
         ended.add(slot, 7, a);
         assert!(ended.is_writer(slot, 7, a));

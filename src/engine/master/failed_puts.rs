@@ -20,7 +20,8 @@ impl MasterState {
     }
 
     fn shortage_cause(&mut self, now: Mono, bytes: u64) -> ShortageCause {
-        let (capacity, used) = (self.segments.capacity(), self.segments.used());
+        let capacity = self.segments.capacity();
+        let used = self.segments.used();
         let soft_victim = self.order.pinned_victim(now).filter(|_| self.policy.evict_soft_pinned);
         if capacity == 0 {
             ShortageCause::NoSegment

@@ -60,7 +60,8 @@ impl FailedPuts {
             return None;
         }
         let shortage = self.last.take()?;
-        (self.count, self.reported_at) = (0, Some(now));
+        self.count = 0;
+        self.reported_at = Some(now);
         Some(shortage)
     }
 }

@@ -209,7 +209,8 @@ pub struct MasterCounters {
 
 impl Default for MasterCounters {
     fn default() -> MasterCounters {
-        let (call, batch) = (CallCount::default(), BatchCount::default());
+        let call = CallCount::default();
+        let batch = BatchCount::default();
         MasterCounters {
             exist_key: call,
             put_start: call,
@@ -298,7 +299,8 @@ pub fn exposition<'a>(
     segments: impl Iterator<Item = (&'a str, &'a SegmentUsage)> + Clone,
 ) -> String {
     let mut out = ExpositionText(String::with_capacity(24 << 10));
-    let (c, g) = (counters, gauges);
+    let c = counters;
+    let g = gauges;
     out.gauge("master_allocated_bytes", "Bytes in use in all memory segments", g.allocated_bytes);
     out.gauge("master_total_capacity_bytes", "Total size of all mounted memory segments in bytes", g.capacity_bytes);
     out.head("segment_allocated_bytes", "Bytes in use in the segments with this name", "gauge");

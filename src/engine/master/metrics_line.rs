@@ -31,7 +31,8 @@ pub(crate) fn metrics_line(
         true => (of(now).saturating_sub(of(before)) as f64 / seconds).round(),
         false => 0.0,
     };
-    let (used, capacity) = (ByteSize(gauges.allocated_bytes), ByteSize(gauges.capacity_bytes));
+    let used = ByteSize(gauges.allocated_bytes);
+    let capacity = ByteSize(gauges.capacity_bytes);
     let _ = write!(line, "{} keys, {} nodes, {used} of {capacity}", gauges.keys, gauges.clients);
     let _ = write!(line, "; {} gets/s, {} puts/s, {} failed calls/s", rate(gets), rate(puts), rate(failures));
     let evicted = now.evicted_keys.saturating_sub(before.evicted_keys);

@@ -65,7 +65,8 @@ impl MasterState {
             if mounted.status != SegmentStatus::OK {
                 return Err(MasterRefusal::SegmentBusy);
             }
-            let (confirmed, matches) = (mounted.confirmed, mounted.client == client && mounted.segment == segment);
+            let confirmed = mounted.confirmed;
+            let matches = mounted.client == client && mounted.segment == segment;
             if confirmed || matches {
                 self.confirm_segment(now, slot);
                 self.clients.refresh(client, now + self.policy.client_ttl);
@@ -310,7 +311,8 @@ impl MasterState {
         let Some(ClientRecord { segments, .. }) = self.clients.remove(client) else { return };
         self.record(&MasterRecord::ClientExpired { client });
         let first = segments.first().and_then(|slot| self.segments.get(*slot));
-        let (name, count) = (first.map(|mounted| mounted.segment.name.clone()), segments.len());
+        let name = first.map(|mounted| mounted.segment.name.clone());
+        let count = segments.len();
         for slot in segments {
             self.segments.condemn(slot);
             self.condemned.push_back(slot);

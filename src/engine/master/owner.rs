@@ -71,7 +71,8 @@ mod tests {
     #[test]
     fn a_writer_slot_lives_as_long_as_it_has_objects() {
         let mut owners = OwnerTable::new(1);
-        let (a, b) = (ClientId(1, 2), ClientId(3, 4));
+        let a = ClientId(1, 2);
+        let b = ClientId(3, 4);
         let slot = owners.acquire(a);
         assert_eq!((owners.acquire(a), owners.id(slot)), (slot, a));
         owners.release(slot);

@@ -57,7 +57,8 @@ impl MasterState {
 
     /// Scans the next slice and removes all removable objects in it. Returns how many were removed.
     pub fn remove_slice(&mut self, now: Mono, walk: &mut ObjectWalk, force: bool) -> u64 {
-        let (mut visited, mut removed) = (0, 0);
+        let mut visited = 0;
+        let mut removed = 0;
         while !walk.is_done() && visited < SLOTS_PER_SLICE && removed < REMOVALS_PER_SLICE {
             let at = ObjectSlot(walk.at);
             walk.at += 1;

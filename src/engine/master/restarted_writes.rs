@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn an_end_is_suspicious_once_and_only_over_another_connection() {
         let mut writes = RestartedWrites::default();
-        let (own, other) = (caller("10.0.0.1:5"), caller("10.0.0.1:6"));
+        let own = caller("10.0.0.1:5");
+        let other = caller("10.0.0.1:6");
         assert!(!writes.end(1, other));
         writes.add(1, own.connection);
         writes.add(2, own.connection);
@@ -98,7 +99,8 @@ mod tests {
         let mut writes = RestartedWrites::default();
         (0..2 * WRITES_MAX as u64).for_each(|replica| writes.add(replica, ConnectionId(1)));
         assert_eq!(writes.starts.len(), WRITES_MAX);
-        let (now, other) = (Mono::from_ms(5_000), caller("b:1"));
+        let now = Mono::from_ms(5_000);
+        let other = caller("b:1");
         assert_eq!(writes.take_report(now), None);
         for nth in 0..3 {
             assert!(writes.end(2 * WRITES_MAX as u64 - 1 - nth, other));

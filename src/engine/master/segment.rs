@@ -197,7 +197,11 @@ impl SegmentTable {
         self.by_endpoint.entry(segment.te_endpoint.0.clone()).or_default().push(at);
         *self.of_name.entry(segment.name.0.clone()).or_default() += 1;
         self.capacity += segment.size;
-        let (status, open, held_until, grace_until, used) = (SegmentStatus::OK, confirmed, None, None, 0);
+        let status = SegmentStatus::OK;
+        let open = confirmed;
+        let held_until = None;
+        let grace_until = None;
+        let used = 0;
         let mounted =
             MountedSegment { segment, client, status, confirmed, open, held_until, grace_until, used, memory };
         let entry = &mut self.slots[at.index()];
@@ -302,7 +306,8 @@ impl SegmentTable {
     }
 
     fn open(&mut self, slot: SegmentSlot, segment: &Segment) {
-        let (name, host) = (&segment.name.0, &segment.host_id.0);
+        let name = &segment.name.0;
+        let host = &segment.host_id.0;
         if !host.is_empty() {
             *self.hosts.entry(host.clone()).or_default().entry(name.clone()).or_default() += 1;
         }
@@ -317,7 +322,8 @@ impl SegmentTable {
 
     /// Stops offering the segment for new objects. Does nothing if the segment is already closed to new objects.
     fn shut(&mut self, slot: SegmentSlot, segment: &Segment) {
-        let (name, host) = (&segment.name.0, &segment.host_id.0);
+        let name = &segment.name.0;
+        let host = &segment.host_id.0;
         let Some(&at) = self.open_by_name.get(name) else { return };
         let segments = &mut self.open[at as usize].segments;
         let Some(found) = segments.iter().position(|other| *other == slot) else { return };
@@ -375,7 +381,8 @@ impl SegmentPool for SegmentTable {
     }
 
     fn free_ratio(&self, name: usize) -> f64 {
-        let (mut used, mut size) = (0u64, 0u64);
+        let mut used = 0u64;
+        let mut size = 0u64;
         for mounted in self.open[name].segments.iter().take(CHUNKS_TRIED_MAX).filter_map(|slot| self.get(*slot)) {
             used += mounted.used;
             size += mounted.segment.size;

@@ -57,7 +57,8 @@ impl SnapshotWalk {
         if at.0 < self.next || at.0 >= self.end {
             return false;
         }
-        let (word, bit) = (&mut self.claimed[at.0 as usize / 64], 1 << (at.0 % 64));
+        let word = &mut self.claimed[at.0 as usize / 64];
+        let bit = 1 << (at.0 % 64);
         let is_first = *word & bit == 0;
         *word |= bit;
         is_first

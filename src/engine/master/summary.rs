@@ -120,7 +120,8 @@ impl CounterRates<'_> {
 
     /// Formats one method's rates as `Success/Total`.
     fn call(&self, of: impl Fn(&MasterCounters) -> CallCount) -> String {
-        let (now, before) = (of(self.now), of(self.before));
+        let now = of(self.now);
+        let before = of(self.before);
         let total = self.per_second(now.requests, before.requests);
         let succeeded = self.per_second(now.requests - now.failures, before.requests - before.failures);
         format!("{succeeded:.2}/{total:.2}")
@@ -162,7 +163,8 @@ impl CounterRates<'_> {
             ("Clear", |c| c.batch_replica_clear),
         ];
         for (name, of) in kinds {
-            let (now, before) = (of(self.now), of(self.before));
+            let now = of(self.now);
+            let before = of(self.before);
             let rate = |of: fn(BatchCount) -> u64| self.per_second(of(now), of(before));
             let _ = write!(
                 line,

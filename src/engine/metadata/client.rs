@@ -248,7 +248,8 @@ impl MetadataClient {
     }
 
     fn failed(&self, source: reqwest::Error, key: &str) -> MetadataError {
-        let (url, key) = (self.shown.to_string(), key.to_owned());
+        let url = self.shown.to_string();
+        let key = key.to_owned();
         // The library's error repeats the URL with the escaped key; without it, the message is shorter.
         let source = source.without_url();
         if source.is_timeout() {

@@ -134,7 +134,8 @@ impl MetadataTable {
             return PlannedWrite::without_changes(WriteOutcome::Unchanged);
         }
         if !record.expired && !is_reassigned(&self.announced, record) {
-            let (owner, current) = (endpoint(&record.value), record.value.clone());
+            let owner = endpoint(&record.value);
+            let current = record.value.clone();
             return PlannedWrite::without_changes(WriteOutcome::Conflict { owner, current });
         }
         self.plan_write(key, value, true)

@@ -103,7 +103,8 @@ impl<E: Env> MetadataService<E> {
         store: Arc<RecordStore>,
         worker: Option<JournalWorker>,
     ) -> MetadataService<E> {
-        let (probes, requests) = (Semaphore::new(PROBES_MAX), OnceLock::new());
+        let probes = Semaphore::new(PROBES_MAX);
+        let requests = OnceLock::new();
         MetadataService { shared: Arc::new(MetadataShared { env, parsing, keys, store, worker, probes, requests }) }
     }
 

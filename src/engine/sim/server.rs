@@ -260,7 +260,8 @@ impl<E: Env> Simulator<E> {
     async fn route(&self, request: HttpRequest) -> Response {
         let inner = &self.inner;
         let path = request.path().trim_end_matches('/').to_owned();
-        let (get, post) = (request.method == Method::GET, request.method == Method::POST);
+        let get = request.method == Method::GET;
+        let post = request.method == Method::POST;
         match (path.as_str(), get, post) {
             ("/generate", _, true) => self.ask(ApiRoute::Generate, &request).await,
             ("/v1/completions", _, true) => self.ask(ApiRoute::Completions, &request).await,
@@ -303,7 +304,8 @@ impl<E: Env> Simulator<E> {
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         };
         let inner = &self.inner;
-        let (stream, prompt) = (ask.stream, ask.prompt.len() as u64);
+        let stream = ask.stream;
+        let prompt = ask.prompt.len() as u64;
         let name = name.unwrap_or_else(|| format!("{:016x}{:016x}", inner.env.rng(), inner.env.rng()));
         let prepared = match HashedRequest::new(ask, &inner.config) {
             Ok(prepared) => prepared,
@@ -332,7 +334,10 @@ impl<E: Env> Simulator<E> {
         let mut frames = AnswerFrames::new(route, name, inner.model.clone(), inner.clock);
         frames.incremental = inner.config.incremental;
         frames.storage = inner.config.storage;
-        (frames.usage, frames.details, frames.prompt, frames.arrived) = (usage, details, prompt, now);
+        frames.usage = usage;
+        frames.details = details;
+        frames.prompt = prompt;
+        frames.arrived = now;
         let ticket = PendingRequest { inner: inner.clone(), id, events };
         match stream {
             true => streamed(frames, ticket),

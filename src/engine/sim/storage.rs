@@ -88,7 +88,8 @@ impl<E: Env> Storage<E> {
             if let Some(error) = got.iter().find_map(|one| one.as_ref().err()) {
                 tracing::debug!(%error, "a page was not read from storage");
             }
-            let (mine, length) = (some.to_vec(), self.object_bytes);
+            let mine = some.to_vec();
+            let length = self.object_bytes;
             let right = tokio::task::spawn_blocking(move || right(&mine, &objects, &got, length)).await.unwrap_or(0);
             came += right;
             if right < some.len() {
@@ -107,7 +108,8 @@ impl<E: Env> Storage<E> {
         let began = self.env.now();
         let mut taken = 0;
         for some in pages.chunks(self.batch_pages()) {
-            let (mine, length) = (some.to_vec(), self.object_bytes);
+            let mine = some.to_vec();
+            let length = self.object_bytes;
             let made = tokio::task::spawn_blocking(move || {
                 let mut bytes = vec![0; 2 * mine.len() * length];
                 for (at, object) in bytes.chunks_exact_mut(length).enumerate() {

@@ -92,7 +92,8 @@ mod tests {
     proptest! {
         #[test]
         fn prefix_that_ends_before_a_space_keeps_its_tokens(one in ".{0,60}", other in ".{0,60}") {
-            let (first, all) = (tokens(&one), tokens(&format!("{one} {other}")));
+            let first = tokens(&one);
+            let all = tokens(&format!("{one} {other}"));
             prop_assert_eq!(&all[..first.len()], &first[..]);
             prop_assert!(all.iter().all(|id| *id < VOCABULARY));
         }

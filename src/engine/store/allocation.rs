@@ -102,13 +102,16 @@ impl<E: Env> StoreClient<E> {
         mut config: ReplicateConfig,
         held: HeldKeys,
     ) -> Result<Allocation, StoreError> {
-        let (env, master) = (&self.inner.env, self.master());
+        let env = &self.inner.env;
+        let master = self.master();
         let writer = ClientId(env.rng(), env.rng());
         if config.host_id.is_empty() {
             config.host_id = self.inner.config.host_id.as_str().into();
         }
-        let (started, fence) = (self.inner.env.boottime(), self.fence());
-        let (texts, tenant) = (key_texts(keys), self.tenant());
+        let started = self.inner.env.boottime();
+        let fence = self.fence();
+        let texts = key_texts(keys);
+        let tenant = self.tenant();
         let (what, answers) = match method {
             WriteMethod::Put => {
                 ("BatchPutStart", master.batch_put_start(writer, texts, sizes.clone(), config, tenant).await)

@@ -80,7 +80,8 @@ impl PartChecksums {
     pub fn of_object(&self, size: u64) -> Option<u64> {
         let mut parts = self.parts.clone();
         parts.sort_unstable_by_key(|(offset, ..)| *offset);
-        let (mut next, mut whole) = (0, Crc64::new().finish());
+        let mut next = 0;
+        let mut whole = Crc64::new().finish();
         for (offset, length, crc) in &parts {
             if *offset != next {
                 return None;

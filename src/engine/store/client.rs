@@ -209,7 +209,8 @@ impl<E: Env> StoreClient<E> {
         let StoreClientInner { env, config, shared, .. } = &*self.inner;
         // Nodes on the same host copy only from buffers that can be shared.
         let is_shareable = |op: &Op| op.kind == OpKind::Read || op.local.memory().shared_file().is_some();
-        let (kind, may_share) = (ops.first().map(|op| op.kind), ops.iter().all(is_shareable));
+        let kind = ops.first().map(|op| op.kind);
+        let may_share = ops.iter().all(is_shareable);
         let sizes: Vec<u64> = ops.iter().map(|op| op.local.len() as u64).collect();
         let began = env.now();
         let submitted = shared.engine.submit(endpoint, ops, limit);

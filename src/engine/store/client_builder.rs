@@ -61,7 +61,8 @@ impl StoreClientBuilder {
     /// Sets the transport and its options, such as the RDMA devices; the default is TCP.
     #[must_use]
     pub fn transport(mut self, protocol: TransferProtocol, options: TransportOptions) -> Self {
-        (self.config.engine.protocol, self.config.engine.transport) = (protocol, options);
+        self.config.engine.protocol = protocol;
+        self.config.engine.transport = options;
         self
     }
 

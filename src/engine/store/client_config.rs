@@ -177,7 +177,8 @@ impl ClientConfig {
     /// Waits at most `max_wait` for services at startup, of which `waited` has already passed. A connection attempt takes no longer than
     /// the rest.
     pub fn wait_at_most(&mut self, max_wait: Duration, waited: Duration) {
-        (self.max_wait, self.waited) = (max_wait, waited);
+        self.max_wait = max_wait;
+        self.waited = waited;
         self.timeouts.connect = self.timeouts.connect.min(self.wait_left()).max(CONNECT_MIN);
     }
 

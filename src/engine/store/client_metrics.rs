@@ -321,12 +321,14 @@ impl ScaledBytes {
 
 impl fmt::Display for ScaledBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut value, mut unit) = (self.0, "B");
+        let mut value = self.0;
+        let mut unit = "B";
         for larger in ["KB", "MB", "GB", "TB"] {
             if value < 1024.0 {
                 break;
             }
-            (value, unit) = (value / 1024.0, larger);
+            value /= 1024.0;
+            unit = larger;
         }
         write!(f, "{value:.2} {unit}")
     }

@@ -39,7 +39,8 @@ async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
             // The response to a new client's first heartbeat is always "remount".
             Ok(true) if was_healthy.is_none() => tracing::debug!("the master has registered this node"),
             Ok(true) => {
-                let (size, silent) = (ByteSize(segments.bytes()), RoundedDuration(env.now().since(answered_at)));
+                let size = ByteSize(segments.bytes());
+                let silent = RoundedDuration(env.now().since(answered_at));
                 let cause = match suspended {
                     Some(time) => format!("this process did not run for {}", RoundedDuration(time)),
                     None => "it has restarted without its state, or has removed the node".to_owned(),

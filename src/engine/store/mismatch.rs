@@ -139,7 +139,8 @@ impl<E: Env> StoreClient<E> {
     ) -> Result<(ReplicaBytes, u32), StoreError> {
         let other = Arc::new(Memory::from_vec(zeroed(key, stat.size)?)).whole();
         let again = whole(other.clone());
-        let (mut is_stable, mut rounds) = (true, 0);
+        let mut is_stable = true;
+        let mut rounds = 0;
         let is_known = self.is_known_damaged(key, stat, buffer);
         let rounds_max = |is_stable| match (is_known, is_stable) {
             (true, _) => ROUNDS_KNOWN,
@@ -200,7 +201,8 @@ impl<E: Env> StoreClient<E> {
     ) -> Result<bool, StoreError> {
         let stat = lookup.stats[0].as_ref().map_err(Clone::clone)?;
         let lease = Duration::from_millis(stat.found.lease_ttl_ms);
-        let (keys, until) = (std::slice::from_ref(key), lookup.end_of(lease));
+        let keys = std::slice::from_ref(key);
+        let until = lookup.end_of(lease);
         let batch = ReadBatch { keys, stats: &lookup.stats, until, compares: true };
         let read = PendingRead { index: 0, parts: parts.to_vec(), left: vec![buffer.clone()] };
         let ended = self.read_from_nodes(batch, vec![read], true).await;
@@ -239,7 +241,8 @@ impl<E: Env> StoreClient<E> {
         let report = inner.shared.damage.add(inner.env.now(), &segment, key, stat.found.object_checksum);
         if report.is_new {
             self.count_checksums(|counts| counts.mismatch(&segment));
-            let (address, bytes) = (format_args!("{:#x}", buffer.buffer_address), buffer.size);
+            let address = format_args!("{:#x}", buffer.buffer_address);
+            let bytes = buffer.size;
             tracing::error!(
                 segment, address = %address, bytes,
                 "the bytes of an object in this segment do not have its checksum; reads of it fail or use another replica"

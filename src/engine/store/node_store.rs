@@ -24,7 +24,8 @@ pub struct NodeStore<E: Env> {
 
 impl<E: Env> ObjectStore for NodeStore<E> {
     async fn put(&self, key: ObjectKey, value: Bytes) -> Result<(), StoreRefusal> {
-        let (began, bytes) = (self.client.inner.env.now(), value.len() as u64);
+        let began = self.client.inner.env.now();
+        let bytes = value.len() as u64;
         let value = Arc::new(Memory::from_vec(value.into()));
         let objects = [(key, ObjectPart::consecutive([value.whole()]))];
         let put = self.client.store(WriteMethod::Put, &objects, &ReplicateConfig::default()).await.and_then(one);

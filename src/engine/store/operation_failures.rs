@@ -45,7 +45,8 @@ mod tests {
     fn each_code_is_logged_once_per_interval_with_the_number_left_out() {
         let log = OperationFailures::new();
         let due = |s: u64, code| log.due(Mono::from_ms(s * 1000), code);
-        let (transfer, full) = (ErrorCode::TRANSFER_FAIL, ErrorCode::NO_AVAILABLE_HANDLE);
+        let transfer = ErrorCode::TRANSFER_FAIL;
+        let full = ErrorCode::NO_AVAILABLE_HANDLE;
         assert_eq!((due(1, transfer), due(2, transfer), due(2, full)), (Some(0), None, Some(0)));
         assert_eq!((due(9, transfer), due(11, transfer), due(12, transfer)), (None, Some(2), None));
     }

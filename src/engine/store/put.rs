@@ -175,7 +175,8 @@ impl<E: Env> StoreClient<E> {
     ) -> u64 {
         let lengths: Vec<u64> = batch.ops.iter().map(|op| op.local.len() as u64).collect();
         let mut moved = self.transfer(&endpoint, batch.ops, write.limit, is_alone).await.into_iter();
-        let (mut lengths, mut bytes) = (lengths.into_iter(), 0);
+        let mut lengths = lengths.into_iter();
+        let mut bytes = 0;
         let mut ended = Vec::new();
         {
             let mut state = write.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -214,7 +215,8 @@ impl<E: Env> StoreClient<E> {
     /// because its memory would be allocated to another object immediately. The master keeps that memory until its longer timeout for
     /// unfinished puts expires.
     async fn finish(&self, write: &BatchWrite<'_>, indices: Vec<usize>) {
-        let (mut written, mut failed) = (Vec::new(), Vec::new());
+        let mut written = Vec::new();
+        let mut failed = Vec::new();
         {
             let mut state = write.state.lock().unwrap_or_else(PoisonError::into_inner);
             for index in indices {

@@ -93,7 +93,8 @@ impl<E: Env> StoreClient<E> {
     /// # Errors
     /// The master did not respond.
     pub async fn look_up(&self, keys: &[ObjectKey]) -> Result<ObjectLookup, StoreError> {
-        let (started, fence) = (self.inner.env.boottime(), self.fence());
+        let started = self.inner.env.boottime();
+        let fence = self.fence();
         Ok(ObjectLookup { started, fence, stats: self.batch_stat(keys).await? })
     }
 
@@ -125,7 +126,8 @@ impl<E: Env> StoreClient<E> {
             };
             results.push(found);
         }
-        let (began, objects) = (inner.env.now(), keys.len());
+        let began = inner.env.now();
+        let objects = keys.len();
         // Bytes that arrive after the lease are of no use.
         let leases =
             reads.iter().filter_map(|read| stats[read.index].as_ref().ok()).map(|stat| stat.found.lease_ttl_ms);
@@ -140,7 +142,8 @@ impl<E: Env> StoreClient<E> {
             }
         }
         self.check_connection();
-        let (now, boottime) = (inner.env.now(), inner.env.boottime());
+        let now = inner.env.now();
+        let boottime = inner.env.boottime();
         let is_lost = self.fence() != *fence;
         if let Some(metrics) = &inner.config.metrics {
             let bytes: usize = results.iter().flatten().sum();
@@ -162,7 +165,8 @@ impl<E: Env> StoreClient<E> {
         }
         let examined_from = inner.env.now();
         for (read, buffer) in different {
-            let (index, key) = (read.index, &keys[read.index]);
+            let index = read.index;
+            let key = &keys[read.index];
             // Without a valid lookup, wrong bytes mean nothing.
             let (true, Ok(stat)) = (results[index].is_ok(), &stats[index]) else { continue };
             let confirms = inner.env.now().since(examined_from) < EXAMINING_MAX;
@@ -210,7 +214,8 @@ impl<E: Env> StoreClient<E> {
         }
         let limit = limit.min(self.inner.config.transfer_deadline);
         let mut moved = self.transfer(&endpoint, transfers.ops, limit, is_alone).await.into_iter();
-        let (mut ended, mut again) = (Vec::with_capacity(transfers.items.len()), Vec::new());
+        let mut ended = Vec::with_capacity(transfers.items.len());
+        let mut again = Vec::new();
         for ((read, buffer), ops) in transfers.items {
             let index = read.index;
             match moved.by_ref().take(ops).fold(Ok(()), Result::and) {
@@ -224,7 +229,8 @@ impl<E: Env> StoreClient<E> {
                 }
                 Err(_) if !read.left.is_empty() => again.push(read),
                 Err(source) => {
-                    let (key, endpoint) = (batch.keys[index].clone(), endpoint.clone());
+                    let key = batch.keys[index].clone();
+                    let endpoint = endpoint.clone();
                     ended
                         .push(EndedRead::Failed(index, StoreError::Transfer { key, endpoint, writing: false, source }));
                 }

@@ -49,7 +49,8 @@ pub async fn start<E: Env, S: ObjectStore>(
     access: HttpAccess,
     store: Arc<S>,
 ) -> Result<HttpServer, BindError> {
-    let (storing, budget) = (Semaphore::new(STORING_MAX), ReadBudget::new(READING_BYTES_MAX));
+    let storing = Semaphore::new(STORING_MAX);
+    let budget = ReadBudget::new(READING_BYTES_MAX);
     let rest = RestApi { env: env.clone(), store, storing, budget, requests: Requests::default() };
     http::start_with(env, at, LIMITS, access, Arc::new(rest)).await
 }

@@ -192,7 +192,8 @@ impl<E: Env> SegmentManager<E> {
         reservation: Reservation,
         at_run_time: bool,
     ) -> Result<Segment, StoreStartError> {
-        let (engine, env) = (self.client.engine(), &self.client.inner.env);
+        let engine = self.client.engine();
+        let env = &self.client.inner.env;
         let registration = engine.register(memory, Access::Remote).await?;
         let segment = Segment {
             id: SegmentId(env.rng(), env.rng()),
@@ -257,7 +258,8 @@ impl<E: Env> SegmentManager<E> {
                 reason: format!("segment {id} was not mounted at runtime by this node"),
             });
         };
-        let (master, client) = (self.client.master(), self.client.id());
+        let master = self.client.master();
+        let client = self.client.id();
         let answer = if grace.is_zero() {
             master.unmount_segment(id, client).await
         } else {
@@ -371,7 +373,8 @@ impl<E: Env> SegmentManager<E> {
     /// Ends all transfers to and from this node's memory. A peer whose connection is closed may open another one at once and repeat its
     /// transfer, so the connections are closed twice.
     async fn end_transfers(&self) -> Result<(), TransferError> {
-        let (engine, env) = (self.client.engine(), &self.client.inner.env);
+        let engine = self.client.engine();
+        let env = &self.client.inner.env;
         let mut connections = engine.end_inbound(TRANSFERS_END_LIMIT).await?;
         env.sleep(RECONNECT_TIME).await;
         connections += engine.end_inbound(TRANSFERS_END_LIMIT).await?;

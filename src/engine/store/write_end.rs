@@ -102,7 +102,9 @@ impl<E: Env> StoreClient<E> {
         ends: &[WriteEnd<'_>],
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         let metas = ends.iter().map(|end| ObjectMeta { key: Text(end.key.as_bytes()), object_checksum: end.checksum });
-        let (metas, master, tenant) = (metas.collect(), self.master(), self.tenant());
+        let metas = metas.collect();
+        let master = self.master();
+        let tenant = self.tenant();
         let (what, answers) = match method {
             WriteMethod::Put => ("BatchPutEnd", master.batch_put_end(writer, metas, ReplicaType::ALL, tenant).await?),
             WriteMethod::Upsert => ("BatchUpsertEnd", master.batch_upsert_end(writer, metas, tenant).await?),
@@ -118,7 +120,10 @@ impl<E: Env> StoreClient<E> {
         writer: ClientId,
         keys: &[ObjectKey],
     ) -> Vec<Result<(), StoreError>> {
-        let (master, count, keys, tenant) = (self.master(), keys.len(), key_texts(keys), self.tenant());
+        let master = self.master();
+        let count = keys.len();
+        let keys = key_texts(keys);
+        let tenant = self.tenant();
         let (what, answers) = match method {
             WriteMethod::Put => {
                 ("BatchPutRevoke", master.batch_put_revoke(writer, keys, ReplicaType::ALL, tenant).await)

@@ -181,7 +181,8 @@ mod tests {
     fn a_call_waits_for_the_keys_of_another_call() {
         let writing = Arc::new(WritingKeys::default());
         let take = |names: &[&str]| {
-            let (writing, keys) = (Arc::clone(&writing), keys(names));
+            let writing = Arc::clone(&writing);
+            let keys = keys(names);
             Box::pin(async move { writing.take(&keys, KeyHold::Call, || Mono::ZERO).await })
         };
         let (first, _) = take(&["a", "b", "a"]).now_or_never().expect("no key is held");

@@ -74,7 +74,8 @@ mod tests {
         let mut whole = Crc64::new();
         whole.update_slice(&memory.whole());
         for cut in [0, 1, 7, 16, 63, 255, 256, 257, 1024, 4999, 5000] {
-            let (mut pieces, mut rest) = (Crc64::new(), Crc64::new());
+            let mut pieces = Crc64::new();
+            let mut rest = Crc64::new();
             pieces.update(&bytes[..cut]);
             let after = memory.slice(cut, bytes.len() - cut).expect("within the memory");
             rest.update_slice(&after);

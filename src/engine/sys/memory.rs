@@ -54,7 +54,8 @@ impl Memory {
     /// Takes ownership of `vec`'s bytes without copying them. [`Memory::into_vec`] returns them.
     pub fn from_vec(vec: Vec<u8>) -> Memory {
         let mut vec = ManuallyDrop::new(vec);
-        let (len, capacity) = (vec.len(), vec.capacity());
+        let len = vec.len();
+        let capacity = vec.capacity();
         let base = NonNull::new(vec.as_mut_ptr()).expect("a Vec's pointer is not null");
         Memory { base, len, backing: MemoryBacking::Vec { capacity } }
     }

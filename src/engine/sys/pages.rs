@@ -300,7 +300,8 @@ impl HugePageArena {
             return None;
         }
         *used = end;
-        let (start, len) = (usize::try_from(start).ok()?, usize::try_from(len).ok()?);
+        let start = usize::try_from(start).ok()?;
+        let len = usize::try_from(len).ok()?;
         let base = NonNull::new((usize::try_from(arena.pool.address()).ok()? + start) as *mut u8)?;
         // SAFETY: `start + len <= pool.len()`. No two blocks overlap, because `used` only grows. The pool is only
         // accessed through its blocks, each of which keeps it mapped.
@@ -356,7 +357,8 @@ fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError>
         source,
     })?;
     let shortage = |pool: host::HugePagePool| {
-        let (wanted, available) = (bytes / page.bytes(), pool.free.saturating_sub(pool.reserved));
+        let wanted = bytes / page.bytes();
+        let available = pool.free.saturating_sub(pool.reserved);
         let host::HugePagePool { total, free, reserved } = pool;
         (available < wanted).then_some(MemoryError::NotEnoughHugePages {
             page,

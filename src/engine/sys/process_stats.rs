@@ -51,7 +51,8 @@ fn open_files() -> Option<u64> {
 
 /// Start time of the process: boot time plus the start ticks.
 fn started() -> Option<f64> {
-    let (boot, ticks) = (procfs::kernel_stats()?.btime, procfs::own_stat()?.starttime);
+    let boot = procfs::kernel_stats()?.btime;
+    let ticks = procfs::own_stat()?.starttime;
     // SAFETY: sysconf reads a system constant and touches no memory of this process.
     let per_second = unsafe { nix::libc::sysconf(nix::libc::_SC_CLK_TCK) };
     (per_second > 0).then(|| boot as f64 + ticks as f64 / per_second as f64)

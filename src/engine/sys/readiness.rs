@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn a_wake_event_is_readable_until_cleared() {
-        let (one, other) = (WakeEvent::new().unwrap(), WakeEvent::new().unwrap());
+        let one = WakeEvent::new().unwrap();
+        let other = WakeEvent::new().unwrap();
         let both = [one.as_fd(), other.as_fd()];
         assert_eq!(wait_readable(&both, Duration::ZERO).unwrap(), 0);
         other.wake();

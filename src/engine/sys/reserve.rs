@@ -110,7 +110,9 @@ pub fn reserve(pools: &dyn HugePagePools, targets: &[PoolTarget], keep: bool) ->
         raised.push(step);
         if step.after < target.pages {
             let undone = !keep && undo(pools, &raised);
-            let (wanted, granted, before) = (target.pages, step.after, step.before);
+            let wanted = target.pages;
+            let granted = step.after;
+            let before = step.before;
             return Err(ReserveError::Short { node, wanted, granted, before, undone });
         }
     }

@@ -94,7 +94,8 @@ impl SharedCounter {
         // set_robust_list stores the address. It replaces the list of the C library, which is empty in this thread (see above).
         // gettid has no memory arguments. (The function of the C library is newer than the oldest one that packages are built for.)
         let (rc, thread) = unsafe {
-            let (head, entry) = (&raw const (*list).head, &raw const (*list).mark);
+            let head = &raw const (*list).head;
+            let entry = &raw const (*list).mark;
             (*list).head.next = entry;
             (*list).mark.next = head;
             (*list).futex_offset = ptr::from_ref(mark).addr().wrapping_sub(entry.addr()).cast_signed() as libc::c_long;
@@ -190,7 +191,8 @@ mod tests {
     #[test]
     fn the_end_of_the_owners_thread_ends_the_ownership() {
         let (counter, view) = with_view();
-        let (counter, owned) = (std::sync::Arc::new(counter), std::sync::Barrier::new(2));
+        let counter = std::sync::Arc::new(counter);
+        let owned = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 std::mem::forget(counter.own().unwrap());

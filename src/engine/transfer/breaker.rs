@@ -137,7 +137,8 @@ mod tests {
         #[test]
         fn a_dead_peer_is_probed_by_one_caller_at_least_every_pause_max(steps in proptest::collection::vec(1u64..3000, 1..60)) {
             let mut breaker = Breaker::default();
-            let (mut now, mut last) = (at(0), at(0));
+            let mut now = at(0);
+            let mut last = at(0);
             breaker.failed(now);
             for step in steps {
                 now = now + Duration::from_millis(step);

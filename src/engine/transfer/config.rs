@@ -144,7 +144,8 @@ fn ports(read: &mut VariableReader<'_>) -> RangeInclusive<u16> {
         return PORTS;
     }
     if first <= *EPHEMERAL.end() && last >= *EPHEMERAL.start() {
-        let (a, b) = (EPHEMERAL.start(), EPHEMERAL.end());
+        let a = EPHEMERAL.start();
+        let b = EPHEMERAL.end();
         read.warnings.push(format!(
             "MC_MIN_RPC_PORT={first}..MC_MAX_RPC_PORT={last} overlaps the kernel's ephemeral port range {a}..{b}; using 15000..17000"
         ));

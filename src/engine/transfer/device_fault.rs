@@ -128,7 +128,9 @@ mod tests {
     use super::*;
 
     fn fault(step: DeviceStep, blame: Blame) -> DeviceFault {
-        let (device, gid, peer) = ("rxe0".into(), "1 ::ffff:192.0.2.1".into(), "192.0.2.2:15000@rxe1".into());
+        let device = "rxe0".into();
+        let gid = "1 ::ffff:192.0.2.1".into();
+        let peer = "192.0.2.2:15000@rxe1".into();
         DeviceFault {
             protocol: "rdma",
             device,

@@ -122,7 +122,8 @@ impl<E: Env> SegmentResolver<E> {
 
 impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     fn find(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<SegmentDescriptor, TransferError>> {
-        let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
+        let shared = Arc::clone(&self.shared);
+        let segment = segment.to_owned();
         async move {
             let timeout = || TransferError::Timeout { peer: segment.clone(), step: TransferStep::Handshake, limit };
             let found = deadline(&shared.env, limit, shared.find(&segment, limit)).await;
@@ -164,7 +165,9 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>> {
         let shared = Arc::clone(&self.shared);
         async move {
-            let (peer, step, limit) = ("the metadata service".to_owned(), TransferStep::Handshake, WITHDRAW_LIMIT);
+            let peer = "the metadata service".to_owned();
+            let step = TransferStep::Handshake;
+            let limit = WITHDRAW_LIMIT;
             let withdrawn = deadline(&shared.env, limit, shared.withdraw()).await;
             withdrawn.map_err(|_| TransferError::Timeout { peer, step, limit })?
         }
@@ -172,7 +175,8 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     }
 
     fn notify(&self, segment: &str, message: NotifyMessage) -> BoxFuture<'static, Result<bool, TransferError>> {
-        let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
+        let shared = Arc::clone(&self.shared);
+        let segment = segment.to_owned();
         async move {
             let to = shared.handshake_of(&segment).await?;
             let reply =
@@ -189,7 +193,8 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
         request: ConnectionMessage,
         limit: Duration,
     ) -> BoxFuture<'static, Result<ConnectionMessage, TransferError>> {
-        let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
+        let shared = Arc::clone(&self.shared);
+        let segment = segment.to_owned();
         async move {
             let timeout = || TransferError::Timeout { peer: segment.clone(), step: TransferStep::Handshake, limit };
             let connected = deadline(&shared.env, limit, shared.connect(&segment, &request, limit)).await;
@@ -199,7 +204,8 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     }
 
     fn probe(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<(), TransferError>> {
-        let (shared, segment) = (Arc::clone(&self.shared), segment.to_owned());
+        let shared = Arc::clone(&self.shared);
+        let segment = segment.to_owned();
         async move {
             let to = shared.handshake_of(&segment).await?;
             send_request(&shared.env, &to, HandshakeKind::Probe, "{}", shared.limits(limit)).await.map(drop)

@@ -147,7 +147,8 @@ impl TransferEngine {
     /// Same as [`register`](TransferEngine::register).
     pub async fn register_all(&self, memories: &[(Arc<Memory>, Access)]) -> Result<Vec<Registration>, TransferError> {
         let announced = memories.iter().any(|(_, access)| *access == Access::Remote);
-        let (inner, memories) = (Arc::clone(&self.inner), memories.to_vec());
+        let inner = Arc::clone(&self.inner);
+        let memories = memories.to_vec();
         let added = tokio::task::spawn_blocking(move || inner.add(&memories)).await;
         let added = added.unwrap_or(Err(TransferError::Stopped))?;
         if announced && let Err(error) = self.inner.context.directory.publish().await {
@@ -167,7 +168,8 @@ impl TransferEngine {
     /// Fails if the metadata service does not accept the new document, or if another engine now owns our name.
     /// That engine's document is left alone. Peers cannot access the memory even if this call fails.
     pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
-        let (inner, address) = (Arc::clone(&self.inner), registration.address);
+        let inner = Arc::clone(&self.inner);
+        let address = registration.address;
         let removed = tokio::task::spawn_blocking(move || inner.remove(address)).await;
         // A runtime that is shutting down accepts no new work.
         match removed.unwrap_or_else(|_| self.inner.remove(address)) {
@@ -287,7 +289,8 @@ impl TransferEngine {
         limit: Duration,
         stop: Arc<AtomicBool>,
     ) -> Result<PathProbes, TransferError> {
-        let (transport, control) = (Arc::clone(&self.inner.context.transport), Arc::clone(&self.inner.context.control));
+        let transport = Arc::clone(&self.inner.context.transport);
+        let control = Arc::clone(&self.inner.context.control);
         let trying = move || match transport.devices() {
             Some(devices) => devices.probe_paths(&descriptor, &*control, limit, &stop),
             None => Ok(PathProbes::default()),
@@ -297,7 +300,8 @@ impl TransferEngine {
 
     /// Returns the engine's counters.
     pub fn counters(&self) -> EngineCounters {
-        let (target, shared) = (self.inner.context.transport.counters(), self.inner.shared.counters());
+        let target = self.inner.context.transport.counters();
+        let shared = self.inner.shared.counters();
         EngineCounters {
             served: target.flow + shared.flow,
             issued: self.inner.context.issued.flow(),

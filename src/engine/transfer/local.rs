@@ -67,7 +67,8 @@ impl LocalPeer {
         if op.local.is_empty() {
             return Ok(());
         }
-        let (address, length) = (op.remote.0, op.local.len() as u64);
+        let address = op.remote.0;
+        let length = op.local.len() as u64;
         let found = self.regions.read().unwrap_or_else(PoisonError::into_inner).reach_locally(address, length);
         let copy = |there: Slice| match op.kind {
             OpKind::Read => op.local.copy_from(&there),

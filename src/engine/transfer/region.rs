@@ -33,7 +33,8 @@ impl Regions {
     /// # Errors
     /// Fails if it is empty, overlaps a region, or exceeds [`REGIONS_MAX`].
     pub fn check(&self, memory: &Memory) -> Result<(), TransferError> {
-        let (address, length) = (memory.address(), memory.len() as u64);
+        let address = memory.address();
+        let length = memory.len() as u64;
         if length == 0 {
             return Err(TransferError::EmptyMemory);
         }

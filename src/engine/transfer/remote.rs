@@ -194,8 +194,15 @@ impl RemoteSegment {
         total: &FlowMeter,
     ) -> (Vec<OpAttempt>, usize) {
         let done = Arc::clone(peer).submit(ops, rules).wait();
-        let (mut reads, mut read, mut writes, mut written, mut faults) = (0, 0, 0, 0, 0);
-        let (mut shared_reads, mut shared_read, mut shared_writes, mut shared_written) = (0, 0, 0, 0);
+        let mut reads = 0;
+        let mut read = 0;
+        let mut writes = 0;
+        let mut written = 0;
+        let mut faults = 0;
+        let mut shared_reads = 0;
+        let mut shared_read = 0;
+        let mut shared_writes = 0;
+        let mut shared_written = 0;
         let results = done.into_iter().map(|done| {
             let bytes = done.op.local.len() as u64;
             if done.shared && done.result.is_ok() {
@@ -381,7 +388,8 @@ impl RemoteSegment {
     fn install(&self, state: &mut RemoteState, descriptor: SegmentDescriptor) -> Result<ResolvedPeer, TransferError> {
         let transport = &self.context.transport;
         if descriptor.protocol != transport.protocol() {
-            let (segment, protocol) = (self.name.clone(), descriptor.protocol);
+            let segment = self.name.clone();
+            let protocol = descriptor.protocol;
             return Err(TransferError::PeerProtocol { segment, protocol });
         }
         // A peer that was created before its node shared memory, or without it, does not notice the announcement.

@@ -65,7 +65,8 @@ impl TransferEngine {
         let daemon = serve_handshake(&settings, listener, &notifications, env);
         let context = RemoteContext::new(directory, transport, clock, control, &settings, eras);
         let engine = TransferEngine::new(names, regions, shared, context, notifications, daemon);
-        let (segment, handshake) = (engine.segment_name(), engine.handshake());
+        let segment = engine.segment_name();
+        let handshake = engine.handshake();
         let protocol = engine.protocol();
         tracing::info!(%segment, %handshake, protocol, data_port = engine.data_port(), "transfer engine is listening");
         Ok(engine)

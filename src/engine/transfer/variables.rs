@@ -29,7 +29,8 @@ impl<'a> VariableReader<'a> {
         match text.trim().parse::<T>() {
             Ok(number) if range.contains(&number) => number,
             _ => {
-                let (first, last) = (range.start(), range.end());
+                let first = range.start();
+                let last = range.end();
                 self.warnings.push(format!("{name}={text} is not a number from {first} to {last}; using {otherwise}"));
                 otherwise
             }

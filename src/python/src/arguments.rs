@@ -139,7 +139,8 @@ pub(crate) fn error_code(error: &StoreError) -> i32 {
 
 /// Returns the text of an error and of its causes.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let (mut text, mut source) = (error.to_string(), error.source());
+    let mut text = error.to_string();
+    let mut source = error.source();
     while let Some(cause) = source {
         let more = cause.to_string();
         if !text.contains(&more) {

@@ -90,7 +90,8 @@ impl MooncakeDistributedStore {
         metadata_size: Natural,
         config: Config<'_>,
     ) -> i32 {
-        let (addresses, sizes) = (vec![metadata_buffer_ptr, buffer_ptr], vec![metadata_size, size]);
+        let addresses = vec![metadata_buffer_ptr, buffer_ptr];
+        let sizes = vec![metadata_size, size];
         self.put_buffers(py, WriteMethod::Put, vec![key], vec![addresses], vec![sizes], config)[0]
     }
 
@@ -161,7 +162,8 @@ impl MooncakeDistributedStore {
             }
             let slices = addresses.into_iter().zip(sizes);
             let slices = slices.map(|(address, size)| session.slice(address, size, MemoryUse::Write));
-            let (mut results, mut objects) = (vec![i64::from(INVALID_PARAMS); keys.len()], Vec::new());
+            let mut results = vec![i64::from(INVALID_PARAMS); keys.len()];
+            let mut objects = Vec::new();
             let mut indices = Vec::with_capacity(keys.len());
             for (index, (key, slice)) in keys.into_iter().zip(slices.collect::<Vec<_>>()).enumerate() {
                 if let Some(slice) = slice {
@@ -189,7 +191,9 @@ impl Session {
         objects: Vec<(ObjectKey, Option<Vec<Slice>>)>,
         config: &ReplicateConfig,
     ) -> Vec<i32> {
-        let (mut codes, mut indices, mut valid) = (vec![INVALID_PARAMS; objects.len()], Vec::new(), Vec::new());
+        let mut codes = vec![INVALID_PARAMS; objects.len()];
+        let mut indices = Vec::new();
+        let mut valid = Vec::new();
         for (index, (key, slices)) in objects.into_iter().enumerate() {
             // The real master rejects empty keys, and the real client sends them.
             if let Some(slices) = slices

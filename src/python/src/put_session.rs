@@ -178,7 +178,8 @@ impl PutSessions {
         let no_parts: &[ObjectPart] = &[];
         let mut checksums: Vec<PartChecksums> =
             parts.iter().map(|parts| worker.client().part_checksums(parts.as_deref().unwrap_or(no_parts))).collect();
-        let (mut wanted, mut limit) = (Vec::new(), SESSION_MAX);
+        let mut wanted = Vec::new();
+        let mut limit = SESSION_MAX;
         let mut running = RunningWrites { sessions: self, of: Vec::new() };
         {
             let mut state = self.state();
@@ -245,7 +246,8 @@ impl PutSessions {
     fn end(&self, session: &Session, keys: &[ObjectKey], revoke: bool) -> Vec<i32> {
         let mut codes = vec![INVALID_PARAMS; keys.len()];
         let Ok(worker) = self.worker(session) else { return codes };
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        let mut good = Vec::new();
+        let mut bad = Vec::new();
         // The keys are held until the objects are complete or revoked.
         let mut ending: Vec<OpenPut> = Vec::with_capacity(keys.len());
         let mut indices = Vec::with_capacity(keys.len());
@@ -270,7 +272,8 @@ impl PutSessions {
             }
         }
         // Each start of sessions has its own ID, with which its objects are completed and revoked.
-        let (good, bad) = (by_writer(&good, &ending), by_writer(&bad, &ending));
+        let good = by_writer(&good, &ending);
+        let bad = by_writer(&bad, &ending);
         let (completed, revoked) = worker.run(async |client| {
             let complete = good.iter().map(async |(writer, of)| {
                 let ends: Vec<WriteEnd<'_>> =
@@ -338,7 +341,8 @@ impl MooncakeDistributedStore {
         }
         detached(py, || {
             let parts = (0..keys.len()).map(|index| {
-                let (addresses, sizes) = (&all_buffer_ptrs[index], &all_sizes[index]);
+                let addresses = &all_buffer_ptrs[index];
+                let sizes = &all_sizes[index];
                 session.parts_at(addresses, sizes, &all_dst_offsets[index], MemoryUse::Read)
             });
             session.puts.write(&session, &keys, parts.collect())

@@ -96,7 +96,8 @@ impl MooncakeDistributedStore {
             return filled(INVALID_PARAMS);
         }
         // Each part is a read of its own, so that each has its own result. One lookup and one transfer per node serve them all.
-        let (mut flat_keys, mut wanted) = (Vec::new(), Vec::new());
+        let mut flat_keys = Vec::new();
+        let mut wanted = Vec::new();
         for (buffer, address) in buffer_ptrs.iter().enumerate() {
             for (object, key) in keys[buffer].iter().enumerate() {
                 for part in 0..shape[buffer][object] {

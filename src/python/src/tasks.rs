@@ -48,7 +48,8 @@ impl MooncakeDistributedStore {
         let Some(session) = self.session() else { return ((0, 0), NOT_SET_UP) };
         created(detached(py, || {
             flat(session.run(async |client| {
-                let (key, tenant) = (key.0.as_bytes().into(), client.tenant());
+                let key = key.0.as_bytes().into();
+                let tenant = client.tenant();
                 let answer =
                     client.master().create_move_task(key, tenant, (&*source).into(), (&*target).into()).await?;
                 answer.map_err(|code| StoreError::Refused { what: "CreateMoveTask", code })

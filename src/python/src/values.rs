@@ -169,7 +169,8 @@ impl MooncakeDistributedStore {
         for _ in 0..READS_MAX {
             let keys: Vec<ObjectKey> = left.iter().map(|at| keys[*at].clone()).collect();
             let Ok(lookup) = detached(py, || worker.run(async |client| client.look_up(&keys).await)) else { break };
-            let (mut made, mut parts) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
+            let mut made = Vec::with_capacity(keys.len());
+            let mut parts = Vec::with_capacity(keys.len());
             for (stat, key) in lookup.stats.iter().zip(&keys) {
                 let Ok(stat) = stat else {
                     made.push(None);

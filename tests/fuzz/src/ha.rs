@@ -42,7 +42,9 @@ fn payload(data: &[u8]) {
 
 /// A frame, and one payload of each kind.
 pub fn stream_seeds() -> Vec<Vec<u8>> {
-    let (mut frame, mut changes, mut pings) = (Vec::new(), Vec::new(), Vec::new());
+    let mut frame = Vec::new();
+    let mut changes = Vec::new();
+    let mut pings = Vec::new();
     put_frame(&mut frame, FrameKind::Control, 1, 2, &[4]);
     Changes::begin(&mut changes, mcctl::engine::base::Unix(1));
     Changes::add(&mut changes, b"change");

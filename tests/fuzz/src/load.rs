@@ -11,7 +11,10 @@ use super::fixtures;
 type ParsedResponse = Option<(Option<ResponseHead>, Vec<u8>, bool, usize)>;
 
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> ParsedResponse {
-    let (mut parser, mut head, mut body, mut used) = (ResponseParser::new(), None, Vec::new(), 0);
+    let mut parser = ResponseParser::new();
+    let mut head = None;
+    let mut body = Vec::new();
+    let mut used = 0;
     for piece in pieces {
         let mut rest = piece;
         loop {
@@ -66,7 +69,8 @@ pub fn answer_seeds() -> Vec<Vec<u8>> {
 }
 
 fn parse_stream(dialect: Dialect, bytes: &[u8], step: usize) -> Option<(ModelAnswer, u64)> {
-    let (mut reader, mut tokens) = (AnswerReader::new(dialect), 0);
+    let mut reader = AnswerReader::new(dialect);
+    let mut tokens = 0;
     for piece in bytes.chunks(step.max(1)) {
         reader.push(piece, Duration::ZERO, |arrival| tokens += u64::from(arrival.tokens)).ok()?;
     }

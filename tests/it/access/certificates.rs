@@ -45,7 +45,8 @@ impl Authority {
 impl CertificateFiles {
     pub fn new() -> CertificateFiles {
         let dir = tempfile::tempdir().expect("a folder");
-        let (authority, other) = (Authority::new(), Authority::new());
+        let authority = Authority::new();
+        let other = Authority::new();
         std::fs::write(dir.path().join("ca.pem"), &authority.pem).expect("written");
         std::fs::write(dir.path().join("tokens"), format!("read {READ}\nwrite {WRITE}\n")).expect("written");
         authority.sign(dir.path(), "server", 2100);

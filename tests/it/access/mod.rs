@@ -88,7 +88,8 @@ impl ProtectedStore {
         let rest = node.port_after("REST API started on port ");
         let client_http = node.port_after("client HTTP server started on port ");
         let engine = node.line_with("transfer engine is listening");
-        let (handshake, data) = (number_after(&engine, "handshake=127.0.0.1:"), number_after(&engine, "data_port="));
+        let handshake = number_after(&engine, "handshake=127.0.0.1:");
+        let data = number_after(&engine, "data_port=");
         ProtectedStore {
             files,
             master,
@@ -248,7 +249,8 @@ async fn every_port_and_credential_has_the_documented_outcome() {
         }
     }
     for (name, port) in [("RPC", store.rpc), ("handshake", store.handshake), ("data", store.data)] {
-        let (open, closed) = (raw_outcome(port, LOCAL).await, raw_outcome(port, OTHER).await);
+        let open = raw_outcome(port, LOCAL).await;
+        let closed = raw_outcome(port, OTHER).await;
         let _ = writeln!(table, "{name} | any | {} | {closed}", [open; 8].join(" | "));
     }
     insta::assert_snapshot!(table);
@@ -265,7 +267,8 @@ async fn every_port_and_credential_has_the_documented_outcome() {
 #[test]
 fn our_commands_send_tokens_and_certificates() {
     let mut store = ProtectedStore::start();
-    let (rpc, admin) = (format!("--master=127.0.0.1:{}", store.rpc), format!("--admin=127.0.0.1:{}", store.admin));
+    let rpc = format!("--master=127.0.0.1:{}", store.rpc);
+    let admin = format!("--admin=127.0.0.1:{}", store.admin);
     let all = |args: &[&str], credentials: &[String]| -> Vec<String> {
         args.iter()
             .map(|arg| (*arg).to_owned())
@@ -320,7 +323,8 @@ async fn tokens_without_tls_are_enforced() {
     let refused = ask("GET", "/health", "").await;
     assert!(refused.starts_with("HTTP/1.1 401 ") && refused.contains("www-authenticate: Bearer"), "{refused}");
     assert!(refused.contains("MCCTL_TOKEN"), "{refused}");
-    let (read, write) = (format!("Authorization: Bearer {READ}\r\n"), format!("Authorization: Bearer {WRITE}\r\n"));
+    let read = format!("Authorization: Bearer {READ}\r\n");
+    let write = format!("Authorization: Bearer {WRITE}\r\n");
     assert!(ask("GET", "/health", &read).await.starts_with("HTTP/1.1 200 "));
     assert!(ask("PUT", "/metadata?key=a", &read).await.starts_with("HTTP/1.1 403 "));
     assert!(ask("PUT", "/metadata?key=a", &write).await.starts_with("HTTP/1.1 200 "));

@@ -16,7 +16,8 @@ use super::certificates::{CertificateFiles, READ, WRITE};
 use super::{LOCAL, Shown, connect, exchange, outcome};
 
 fn rules(files: &CertificateFiles, certificate: &str, tokens: &str) -> AccessRules {
-    let (pem, key) = (files.text(&format!("{certificate}.pem")), files.text(&format!("{certificate}.key")));
+    let pem = files.text(&format!("{certificate}.pem"));
+    let key = files.text(&format!("{certificate}.key"));
     let identity = PemIdentity { certificates: pem.as_bytes(), key: key.as_bytes() };
     let policy = AccessPolicy { tokens: tokens.parse().unwrap(), ..AccessPolicy::default() };
     AccessRules { policy, tls: Some(Arc::new(server_config(identity, None, false).unwrap())) }

@@ -38,7 +38,8 @@ fn every_object_is_put_read_compared_and_removed() {
     );
     let report: Value = serde_json::from_str(run.succeeds()).expect("JSON");
     assert_eq!(report["schema"], "mcctl.bench.store/2");
-    let (put, get) = (&report["passes"][0]["put"], &report["passes"][1]["get"]);
+    let put = &report["passes"][0]["put"];
+    let get = &report["passes"][1]["get"];
     assert_eq!(
         (&put["objects"], &put["bytes"], &put["batches"]),
         (&90.into(), &(30 * (1 + 4096 + 102_400)).into(), &12.into())
@@ -149,7 +150,8 @@ fn ranks_run_in_processes_with_their_own_objects() {
     let (mut service, link) = store("--segment-size=64mb");
     let run = bench(&link, &["--ranks=3", "--object-size=4kb", "--objects=40", "--batch=8", "--verify", "--json"]);
     let report: Value = serde_json::from_str(run.succeeds()).expect("JSON");
-    let (put, get) = (&report["passes"][0]["put"], &report["passes"][1]["get"]);
+    let put = &report["passes"][0]["put"];
+    let get = &report["passes"][1]["get"];
     assert_eq!((&put["objects"], &put["batches"], &put["already_there"]), (&120.into(), &15.into(), &0.into()));
     assert_eq!((&get["verified"], &report["removed"], &report["ranks"]), (&120.into(), &120.into(), &3.into()));
     assert_eq!(transports(&report), [("shared-memory".to_owned(), 1)]);
@@ -263,7 +265,8 @@ fn missing_objects_are_failures_without_overfill() {
         let has_sizes = warning.is_some_and(|text| text.contains("64 MiB") && text.contains("16 MiB"));
         assert_eq!(has_sizes, more.is_empty(), "{run:?}");
         let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
-        let (put, get) = (&report["passes"][0]["put"], &report["passes"][1]["get"]);
+        let put = &report["passes"][0]["put"];
+        let get = &report["passes"][1]["get"];
         assert!(get["missing"].as_u64().is_some_and(|missing| missing > 0), "{report}");
         assert_eq!(report["overfill"], code == 0);
         // A put without room is a failure in any case.

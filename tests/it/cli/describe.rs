@@ -120,8 +120,10 @@ fn the_bash_script_parses_and_completes() {
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
     // The call of readline: the words so far and the cursor position. Without a result, bash completes a path.
     let complete = |words: &[&str]| {
-        let (line, at) = (words.join(" "), words.len() - 1);
-        let (current, before) = (words[at], words[at - 1]);
+        let line = words.join(" ");
+        let at = words.len() - 1;
+        let current = words[at];
+        let before = words[at - 1];
         let ask = format!(
             "source \"$0\"; COMP_WORDS=({line} ''); COMP_CWORD={at}; _mcctl mcctl '{current}' {before}; echo \"${{COMPREPLY[*]}}\""
         );

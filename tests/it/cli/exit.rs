@@ -84,7 +84,8 @@ fn a_closed_pipe_is_success() {
 fn an_unreachable_master_is_3() {
     // A port that was free a moment ago.
     let port = free_port();
-    let (at, admin) = (format!("--master=127.0.0.1:{port}"), format!("--admin=127.0.0.1:{port}"));
+    let at = format!("--master=127.0.0.1:{port}");
+    let admin = format!("--admin=127.0.0.1:{port}");
     for args in [&["status", &*admin][..], &["store", "exists", "k", &at, &admin], &["store", "ls", &at, &admin]] {
         assert!(mcctl(args).fails(3).contains(&format!("127.0.0.1:{port}")), "{args:?}");
     }

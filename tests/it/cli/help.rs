@@ -69,7 +69,8 @@ fn short_help_fits_a_screen_and_names_the_long_help() {
 #[test]
 fn flags_without_effect_are_only_in_the_help_of_all_flags() {
     for words in all() {
-        let (long, every) = (help(words, "--help", 100), help(words, "--help-all", 100));
+        let long = help(words, "--help", 100);
+        let every = help(words, "--help-all", 100);
         assert!(!long.contains("(no effect)") && !long.contains("(not available)"), "{words:?}");
         let hidden = listed_flags(&every) - listed_flags(&long);
         let line = long.lines().find(|line| line.starts_with("Not shown: "));
@@ -101,9 +102,11 @@ const PAGE_LINES: usize = 50;
 fn help_in_pages() {
     println!("command                 pages  shown  hidden");
     for words in all() {
-        let (long, every) = (help(words, "--help", 100), help(words, "--help-all", 100));
+        let long = help(words, "--help", 100);
+        let every = help(words, "--help-all", 100);
         let lines = long.lines().count();
-        let (shown, every) = (listed_flags(&long), listed_flags(&every));
+        let shown = listed_flags(&long);
+        let every = listed_flags(&every);
         let pages = lines as f64 / PAGE_LINES as f64;
         println!("{:<22} {pages:>6.1} {shown:>6} {:>7}", [&["mcctl"], words].concat().join(" "), every - shown);
         assert!(lines <= 10 * PAGE_LINES, "{words:?}: {lines} lines");
@@ -114,7 +117,8 @@ fn help_in_pages() {
 fn long_help_begins_with_summary_and_examples() {
     for words in all() {
         let text = help(words, "--help", 100);
-        let (examples, usage) = (text.find("\nExamples:\n"), text.find("\nUsage: mcctl"));
+        let examples = text.find("\nExamples:\n");
+        let usage = text.find("\nUsage: mcctl");
         assert!(examples.is_some_and(|at| usage.is_some_and(|usage| at < usage)), "{words:?}\n{text}");
         assert!(text[..examples.expect("checked")].lines().count() <= 5, "{words:?}\n{text}");
     }

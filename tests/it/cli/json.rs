@@ -37,7 +37,8 @@ fn schemas(run: &Run) -> Vec<String> {
 
 /// Command lines without a service, and the schemas of their documents.
 fn local_commands() -> Vec<(String, &'static str)> {
-    let (trace, file) = (fixture("load/datasets/mooncake.jsonl"), fixture("deploy/mcctl.toml"));
+    let trace = fixture("load/datasets/mooncake.jsonl");
+    let file = fixture("deploy/mcctl.toml");
     let model = "--model=Qwen3-32B";
     [
         ("version".to_owned(), "mcctl.version/1"),
@@ -205,7 +206,8 @@ fn a_signal_prints_an_error_document() {
     // It accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("127.0.0.1:{}", silent.local_addr().expect("an address").port());
-    let (master, admin) = (format!("--master={address}"), format!("--admin={address}"));
+    let master = format!("--master={address}");
+    let admin = format!("--admin={address}");
     for (words, code) in [
         (&["store", "exists", "k"][..], 143),
         (&["store", "stat", "k"], 143),

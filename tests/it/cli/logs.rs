@@ -56,7 +56,8 @@ impl Stalled {
             let rest = line.split(part).nth(1).unwrap_or_else(|| panic!("no '{part}' in {line}"));
             rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port")
         };
-        let (rpc, admin) = (port("RPC 127.0.0.1:"), port("admin http://127.0.0.1:"));
+        let rpc = port("RPC 127.0.0.1:");
+        let admin = port("admin http://127.0.0.1:");
         Stalled { child, lines, rpc, admin }
     }
 
@@ -140,7 +141,8 @@ fn port_in(text: &str, part: &str) -> u16 {
 #[test]
 fn a_log_file_is_reopened_on_sighup() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (path, moved) = (dir.path().join("log"), dir.path().join("moved"));
+    let path = dir.path().join("log");
+    let moved = dir.path().join("moved");
     let mut command = command(&MASTER);
     command.arg("--log-file").arg(&path);
     let mut service = Service::start(command);

@@ -52,7 +52,8 @@ fn copies_are_on_different_hosts_while_another_host_has_room() {
         node
     };
     let mut nodes = [node("a"), node("a"), node("b")];
-    let (master_at, admin_at) = (format!("--master=127.0.0.1:{rpc}"), format!("--admin=127.0.0.1:{admin}"));
+    let master_at = format!("--master=127.0.0.1:{rpc}");
+    let admin_at = format!("--admin=127.0.0.1:{admin}");
     let put = |key: &str| {
         let run = mcctl(&["store", "put", key, "--value=x", "--replicas=2", "--json", &master_at, &admin_at]);
         let document: serde_json::Value = serde_json::from_str(run.succeeds()).expect("one JSON document");
@@ -384,7 +385,8 @@ fn records_are_gone(metadata: u16, port: u16) -> bool {
 fn records_of_a_killed_node_are_removed_from_the_embedded_service() {
     let flags = ["--enable_http_metadata_server", "--enable_metadata_cleanup_on_timeout=true", "--client_ttl=2"];
     let (mut master, rpc, _) = master(&flags);
-    let (metadata, port) = (master.port_after("metadata http://127.0.0.1:"), free_port());
+    let metadata = master.port_after("metadata http://127.0.0.1:");
+    let port = free_port();
     let mut node = named_node(rpc, metadata, port);
     node.stop(Signal::SIGKILL);
     wait_until("its records are gone", PATIENCE, || records_are_gone(metadata, port));
@@ -396,7 +398,8 @@ fn records_of_a_killed_node_are_removed_from_the_embedded_service() {
 #[test]
 fn records_of_a_killed_node_are_removed_from_a_separate_service() {
     let mut service = Service::start(command(&["serve", "metadata", "--host=127.0.0.1", "--port=0"]));
-    let (metadata, port) = (service.port_after("http://127.0.0.1:"), free_port());
+    let metadata = service.port_after("http://127.0.0.1:");
+    let port = free_port();
     let mut command =
         command(&["serve", "master", "--rpc_address=127.0.0.1", "--port=0", "--metrics_port=0", "--client_ttl=2"]);
     command.arg("--enable_metadata_cleanup_on_timeout");

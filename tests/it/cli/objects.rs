@@ -69,7 +69,8 @@ fn an_object_from_text_file_or_stdin_is_read_back_unchanged() {
     assert_eq!(store.run_with(&["store", "put", "dir/b c,d"], b"from stdin\n").code, 0);
     assert_eq!(store.run(&["store", "get", "dir/b c,d"]).succeeds(), "from stdin\n");
     let dir = tempfile::tempdir().expect("a folder");
-    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let from = dir.path().join("from");
+    let to = dir.path().join("to");
     let bytes: Vec<u8> = (0..3_000_001u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     std::fs::write(&from, &bytes).expect("written");
     let run = store.run(&["store", "put", "file", from.to_str().expect("text"), "--json"]);

@@ -22,7 +22,8 @@ fn exercise(node: Make, how: Metadata) {
     let mut real = cluster.client("client", 0, 32 * MIB);
     let file = cluster.dir.path().join("object");
     for (seed, size) in [(1, 1), (2, 4096), (3, 1 << 20), (4, 5_000_001)] {
-        let (ours, theirs) = (format!("ours/{size}"), format!("theirs/{size}"));
+        let ours = format!("ours/{size}");
+        let theirs = format!("theirs/{size}");
         std::fs::write(&file, payload(seed, size)).expect("written");
         let stored = run(&cluster, &["store", "put", &ours, file.to_str().expect("text"), "--replicas=2"]);
         assert!(stored.code == 0 && stored.stderr.ends_with("2 copies\n"), "{stored:?}");

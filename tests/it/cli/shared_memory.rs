@@ -93,7 +93,8 @@ async fn a_killed_node_does_not_harm_its_clients() {
     shared.write(7).await;
     assert_eq!((shared.read().await, shared.transport()), (7, "shared-memory"));
     let reads: Vec<Op> = (0..500).map(|_| shared.op(OpKind::Read)).collect();
-    let (client, segment) = (shared.client.clone(), shared.segment.clone());
+    let client = shared.client.clone();
+    let segment = shared.segment.clone();
     let reading = tokio::spawn(async move { client.submit(&segment, reads, PATIENCE).finish().await });
     tokio::time::sleep(Duration::from_millis(10)).await;
     shared.node.stop(Signal::SIGKILL);

@@ -74,7 +74,8 @@ fn a_client_discovers_the_metadata_mode_of_the_nodes() {
         let mut service = Service::start(command(&up(&["--json", "--metadata", how])));
         let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
         let text = |name: &str| document[name].as_str().expect("text");
-        let (master, admin) = (text("master"), text("admin"));
+        let master = text("master");
+        let admin = text("admin");
         let link = [format!("--master={master}"), format!("--admin={admin}")];
         let run = |args: &[&str]| mcctl(&[args, &[&*link[0], &*link[1]]].concat());
         let put = run(&["store", "put", "k", "--value=hello"]);

@@ -195,7 +195,8 @@ fn dashboards_have_the_form_of_schema_version_39() {
             assert_eq!(board.schema_version, 39);
             assert!((1..=40).contains(&board.uid.len()), "{}", board.uid);
             check_variables(&board.templating.list);
-            let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+            let mut ids = BTreeSet::new();
+            let mut cells = BTreeSet::new();
             for panel in &board.panels {
                 check_panel(panel, &mut ids);
                 let grid = panel.grid();

@@ -61,7 +61,8 @@ fn existing_files_and_contradictions_are_refused() {
     }
     mcctl(&["init", "--model", "n", "--out", path, "--force"]).succeeds();
     assert!(fs::read_to_string(path).expect("read").contains("path = \"n\""));
-    let (link, target) = (folder.path().join("link.toml"), folder.path().join("elsewhere"));
+    let link = folder.path().join("link.toml");
+    let target = folder.path().join("elsewhere");
     std::os::unix::fs::symlink(&target, &link).expect("linked");
     let link = link.to_str().expect("text");
     assert!(mcctl(&["init", "--model", "m", "--out", link]).fails(2).contains("already exists"));

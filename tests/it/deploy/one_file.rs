@@ -151,7 +151,8 @@ fn init_keeps_the_values_of_a_file() {
         let path = path.to_str().expect("text");
         mcctl(&["init", "--from", &fixture(&name), "--out", path]).succeeds();
         for format in ["env", "k8s"] {
-            let (before, after) = (mcctl(&["render", format, &fixture(&name)]), mcctl(&["render", format, path]));
+            let before = mcctl(&["render", format, &fixture(&name)]);
+            let after = mcctl(&["render", format, path]);
             assert_eq!(before.succeeds(), after.succeeds(), "{format} {name}");
         }
     }

@@ -227,7 +227,8 @@ fn declarations_match_the_verbs_header() {
     assert!(header.exists(), "{} not found (Debian package: libibverbs-dev)", header.display());
     let lines = lines();
     let dir = tempfile::tempdir().unwrap();
-    let (source, program) = (dir.path().join("layout.c"), dir.path().join("layout"));
+    let source = dir.path().join("layout.c");
+    let program = dir.path().join("layout");
     let mut text =
         "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\nint main(void) {\n".to_owned();
     for line in &lines {

@@ -85,7 +85,8 @@ fn verdict_in<'a>(compared: &'a Value, measure: &str) -> &'a Value {
 
 #[test]
 fn two_servers_are_compared_by_ttft_on_the_same_requests() {
-    let (slow, fast) = (slow(), fast());
+    let slow = slow();
+    let fast = fast();
     let (run, told) = bench(&["compare", &slow.url, &fast.url], &["--num-rounds=1"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(told["comparison"]["verdict"], "better", "{run:?}");
@@ -138,7 +139,8 @@ fn each_pass_has_a_verdict_of_its_own() {
 fn compare_reports_every_block_both_sides_and_both_endpoints() {
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("p.html");
-    let (one, other) = (Server::start(3, 5), Server::start(3, 5));
+    let one = Server::start(3, 5);
+    let other = Server::start(3, 5);
     let html = format!("--html={}", page.display());
     let run = mcctl(&[&["bench", "compare", &one.url, &other.url, &html], &SMALL[..8]].concat());
     for block in 0..4 {
@@ -159,7 +161,8 @@ fn compare_reports_every_block_both_sides_and_both_endpoints() {
 
 #[test]
 fn other_work_is_refused_with_its_reason() {
-    let (one, other) = (Server::start(3, 5), Server::start(4, 5));
+    let one = Server::start(3, 5);
+    let other = Server::start(4, 5);
     let (run, told) = bench(&["compare", &one.url, &other.url], &[]);
     assert_eq!((run.code, &told["comparison"]["verdict"]), (1, &json!("refused")), "{run:?}");
     let says = told["comparison"]["says"].as_str().expect("words");
@@ -175,7 +178,8 @@ fn other_work_is_refused_with_its_reason() {
 
 #[test]
 fn an_endpoint_at_which_nothing_goes_well_gives_3() {
-    let (one, broken) = (Server::start(3, 5), Server::of(|_| Behaviour::Status(503, "")));
+    let one = Server::start(3, 5);
+    let broken = Server::of(|_| Behaviour::Status(503, ""));
     let dead = mcctl(&["bench", "compare", &one.url, "http://127.0.0.1:1", "--num-clients=2"]);
     assert!(dead.fails(3).contains("endpoint B") && dead.stderr.contains("Connection refused"), "{dead:?}");
     let (run, told) = bench(&["compare", &broken.url, &one.url], &[]);
@@ -184,7 +188,8 @@ fn an_endpoint_at_which_nothing_goes_well_gives_3() {
 
 #[test]
 fn a_server_is_compared_with_itself_first() {
-    let (one, other) = (Server::start(3, 20), Server::start(3, 20));
+    let one = Server::start(3, 20);
+    let other = Server::start(3, 20);
     let (run, told) = bench(&["compare", &one.url, &other.url, "--a-a"], &[]);
     let comparison = &told["comparison"];
     assert!(comparison["noise_floor"][0]["pass"] == "a-a run", "{run:?}");
@@ -198,8 +203,10 @@ fn a_server_is_compared_with_itself_first() {
 fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
-    let (before, after) = (path("before"), path("after"));
-    let (slow, fast) = (slow(), fast());
+    let before = path("before");
+    let after = path("after");
+    let slow = slow();
+    let fast = fast();
     // One pass per run.
     let single: Vec<&str> = SMALL.into_iter().filter(|flag| !flag.starts_with("--blocks")).collect();
     let bench = |words: &[&str], args: &[&str]| bench_with(&single, words, args);
@@ -250,9 +257,11 @@ fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
 fn recorded_runs_are_compared_only_under_the_same_load() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
-    let (one, other) = (Server::start(1, 20), Server::start(1, 20));
+    let one = Server::start(1, 20);
+    let other = Server::start(1, 20);
     let single: Vec<&str> = SMALL.into_iter().filter(|flag| !flag.starts_with("--blocks")).collect();
-    let (unlimited, limited) = (path("unlimited"), path("limited"));
+    let unlimited = path("unlimited");
+    let limited = path("limited");
     for (file, rate) in [(&unlimited, "--request-rate=inf"), (&limited, "--request-rate=200")] {
         let (run, _) = bench_with(&single, &["multi-turn"], &[rate, "--url", &one.url, "--records", file]);
         assert_eq!(run.code, 0, "{run:?}");
@@ -375,7 +384,8 @@ fn a_step_that_cannot_be_done_is_no_success_and_presets_take_no_phases() {
 
 #[test]
 fn kep_74_prints_its_own_table_and_one_by_turn() {
-    let (without, with) = (Server::start(3, 500), Server::start(3, 5));
+    let without = Server::start(3, 500);
+    let with = Server::start(3, 5);
     let words = ["--preset=kep74", "--num-clients=6", "--request-rate=200", "--api=generate"];
     let line = [
         &["bench", "compare", &without.url, &with.url],
@@ -480,7 +490,8 @@ fn the_plan_reaches_the_tier_that_differs_and_shows_its_benefit() {
 
 #[test]
 fn unknown_cache_sizes_are_a_caveat_before_the_run() {
-    let (one, other) = (Server::start(3, 5), Server::start(3, 5));
+    let one = Server::start(3, 5);
+    let other = Server::start(3, 5);
     let (run, told) = bench(&["compare", &one.url, &other.url], &[]);
     assert_eq!(told["comparison"]["plan"]["tiers"], Value::Null);
     assert!(run.stderr.contains("the cache sizes of A and B are unknown (--no-server-calls)"), "{}", run.stderr);

@@ -122,7 +122,10 @@ fn ladder_names_the_tiers_that_the_server_lacks_and_writes_its_files() {
     sim.line_with("SIMULATOR");
     let url = format!("--url=http://127.0.0.1:{}", sim.port_after("http://127.0.0.1:"));
     let flag = |name: &str| format!("--{name}={}", file(name));
-    let (json, html, svg, csv) = (flag("json"), flag("html"), flag("svg"), flag("csv"));
+    let json = flag("json");
+    let html = flag("html");
+    let svg = flag("svg");
+    let csv = flag("csv");
     let line = ["bench", "ladder", &url, "--lengths=512,1024", "--yes", &json, &html, &svg, &csv];
     let run = mcctl(&line);
     let text = run.succeeds();

@@ -24,7 +24,8 @@ async fn chat(heard: RequestBodies, keys: Keys) -> u16 {
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let (heard, keys) = (heard.clone(), keys.clone());
+            let heard = heard.clone();
+            let keys = keys.clone();
             tokio::spawn(async move {
                 let mut read = Vec::new();
                 while let Some((head, body)) = request(&mut stream, &mut read).await {

@@ -141,7 +141,9 @@ async fn panic_in_an_exchange_is_a_failed_request() {
     let limits = RunLimits { duration: Duration::from_secs(60), connections: 0 };
     let mut outcomes = Vec::new();
     let report = |record: mcctl::engine::load::TimedRequest| outcomes.push(record.exchange.outcome);
-    let (env, target, live) = (Broken(RealEnv::new(), Arc::default()), target(port), Arc::default());
+    let env = Broken(RealEnv::new(), Arc::default());
+    let target = target(port);
+    let live = Arc::default();
     let ran = LoadRun { env, target, workload: &mut workload, driver, limits, live }.execute(&mut stop, report).await;
     let bugs: Vec<&ExchangeOutcome> = outcomes.iter().filter(|outcome| **outcome != ExchangeOutcome::Ok).collect();
     assert!(matches!(&bugs[..], [ExchangeOutcome::Bug(said)] if said.contains("on purpose")), "{outcomes:?}");

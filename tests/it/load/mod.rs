@@ -53,7 +53,8 @@ async fn play(target: LoadTarget, mut workload: Synthetic, pace: Pace, rules: Ru
     let limits = RunLimits { duration: Duration::from_secs(60), connections: 2 };
     let mut records = Vec::new();
     let report = |record: TimedRequest| records.push(record);
-    let (env, live) = (RealEnv::new(), Arc::default());
+    let env = RealEnv::new();
+    let live = Arc::default();
     let ran = LoadRun { env, target, workload: &mut workload, driver, limits, live }.execute(&mut stop, report).await;
     (ran, records)
 }
@@ -132,7 +133,8 @@ async fn endless_stream_is_aborted_at_the_time_limit() {
     let limits = RunLimits { duration: Duration::from_secs(60), connections: 0 };
     let mut words = Vec::new();
     let report = |record: TimedRequest| words.push(record.exchange.outcome.kind());
-    let (env, live) = (RealEnv::new(), Arc::default());
+    let env = RealEnv::new();
+    let live = Arc::default();
     let ran = LoadRun { env, target, workload: &mut workload, driver, limits, live }.execute(&mut stop, report).await;
     assert_eq!((words, ran.unfinished), (vec!["time-out".to_owned(); 2], 0));
 }
@@ -172,7 +174,9 @@ async fn stop_waits_for_requests_in_flight_and_a_second_one_does_not() {
         }
         let limits = RunLimits { duration: Duration::from_secs(60), connections: 0 };
         let mut records = 0;
-        let (env, target, live) = (RealEnv::new(), target(port), Arc::default());
+        let env = RealEnv::new();
+        let target = target(port);
+        let live = Arc::default();
         let run = LoadRun { env, target, workload: &mut workload, driver, limits, live };
         let ran = run.execute(&mut stop, |_| records += 1).await;
         assert_eq!((records, ran.unfinished), (finished, 1 - finished as u64), "{stops} stops");

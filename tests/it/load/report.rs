@@ -162,7 +162,8 @@ fn table_fits_the_terminal() {
 #[test]
 fn interrupted_run_resumes_and_reports_both_parts() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
+    let whole = folder.path().join("whole");
+    let cut = folder.path().join("cut");
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let bodies = RequestBodies::default();
     let port = runtime.block_on(serve_and_record(quick, bodies.clone()));

@@ -38,7 +38,8 @@ async fn serve(protocols: &[&str], http2: bool, seen: Seen) -> (u16, String) {
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
+            let acceptor = acceptor.clone();
+            let seen = Arc::clone(&seen);
             let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
                 let path = request.uri().path().to_owned();
                 seen.lock().expect("lock is not poisoned").push((request.version(), request.headers().clone(), path));
@@ -83,7 +84,8 @@ fn bench(scheme: &str, protocols: &[&str], http2: bool, args: &[&str]) -> Tried 
 
 /// The same with the server's other routes; `args` may say PORT.
 fn bench_and_ask(scheme: &str, protocols: &[&str], http2: bool, args: &[&str]) -> Tried {
-    let (runtime, seen) = (tokio::runtime::Runtime::new().expect("threads"), Seen::default());
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let seen = Seen::default();
     let (port, pem) = runtime.block_on(serve(protocols, http2, Arc::clone(&seen)));
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("ca.pem");

@@ -60,7 +60,8 @@ pub async fn serve_and_record(
     let shared = std::sync::Arc::new((behaviour, std::sync::atomic::AtomicUsize::new(0)));
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let (shared, bodies) = (shared.clone(), bodies.clone());
+            let shared = shared.clone();
+            let bodies = bodies.clone();
             tokio::spawn(async move {
                 let mut read = Vec::new();
                 while let Some((head, body)) = request(&mut stream, &mut read).await {

@@ -36,13 +36,15 @@ async fn each_finds_damage_in_objects_of_the_other(make: Make) {
         let sizes = [0, 64 << 20];
         Client::start_with(name, cluster.dir.path(), &cluster.master, cluster.how, sizes, checksums)
     };
-    let (mut real, mut without) = (start("with", Some(true)), start("without", None));
+    let mut real = start("with", Some(true));
+    let mut without = start("without", None);
     let address: HostPort = cluster.master.address().parse().unwrap();
     let ours = StoreClient::builder(address).local_hostname("127.0.0.1").max_wait(PATIENCE).start(RealEnv::new()).await;
     let ours = ours.unwrap();
     let config = ReplicateConfig::default();
     for (seed, offset) in [0, 1, 65_536, SIZE as u64 - 1].into_iter().enumerate() {
-        let (name, seed) = (format!("real/{seed}"), seed as u64);
+        let name = format!("real/{seed}");
+        let seed = seed as u64;
         let key = ObjectKey::from(name.as_str());
         assert_eq!(real.put(&name, seed, SIZE), 0);
         assert!(ours.stat(&key).await.unwrap().found.object_checksum.is_some());
@@ -50,7 +52,8 @@ async fn each_finds_damage_in_objects_of_the_other(make: Make) {
         flip(&ours, &key, offset).await;
         assert_eq!(ours.get(&key).await.unwrap_err().code(), ErrorCode::CHECKSUM_MISMATCH);
 
-        let (name, value) = (format!("ours/{seed}"), payload(seed, SIZE));
+        let name = format!("ours/{seed}");
+        let value = payload(seed, SIZE);
         let key = ObjectKey::from(name.as_str());
         ours.put(&key, Arc::new(Memory::from_vec(value)).whole(), &config).await.unwrap();
         assert_eq!(real.get(&name, seed, SIZE), (SIZE as u64, true));

@@ -42,7 +42,9 @@ pub struct Master {
 impl Master {
     /// Start a master and wait until it answers.
     pub fn start(make: Make, dir: &Path, flags: &[&str]) -> Self {
-        let (rpc, admin, metadata) = (free_port(), free_port(), free_port());
+        let rpc = free_port();
+        let admin = free_port();
+        let metadata = free_port();
         let mut all: Vec<String> =
             ["--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1", "--enable_http_metadata_server=true"]
                 .into_iter()

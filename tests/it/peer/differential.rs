@@ -116,7 +116,8 @@ struct Pair {
 
 macro_rules! both {
     ($pair:expr, $text:expr, $call:ident($($arg:expr),*)) => {{
-        let (a, b) = ($pair.ours.$call($($arg.clone()),*).await, $pair.real.$call($($arg.clone()),*).await);
+        let a = $pair.ours.$call($($arg.clone()),*).await;
+        let b = $pair.real.$call($($arg.clone()),*).await;
         ($text, $pair.shown(a), $pair.shown(b))
     }};
 }
@@ -359,7 +360,8 @@ async fn mixed_sizes_fill_at_least_as_much_as_the_real_allocator() {
                 (1 << power) + dice.below(1 << power)
             })
         };
-        let (ours, real) = (filled(&pair.ours, sizes(seed)).await, filled(&pair.real, sizes(seed)).await);
+        let ours = filled(&pair.ours, sizes(seed)).await;
+        let real = filled(&pair.real, sizes(seed)).await;
         eprintln!("mixed {seed}: ours {:.2} %, real {:.2} %", ours * 100.0, real * 100.0);
         assert!(ours >= real - 0.001, "mixed {seed}: ours {ours}, real {real}");
     }
@@ -441,7 +443,8 @@ async fn local_first_chooses_the_real_masters_segments() {
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn prefer_alloc_in_same_node_chooses_the_writers_host_under_any_strategy() {
     for strategy in ["random", "free_ratio_first"] {
-        let (ours, real) = (placements(Make::Ours, strategy, true).await, placements(Make::Real, strategy, true).await);
+        let ours = placements(Make::Ours, strategy, true).await;
+        let real = placements(Make::Real, strategy, true).await;
         assert_eq!(ours, real, "{strategy}");
     }
 }

@@ -214,7 +214,8 @@ fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
             }
             let node = &mut cluster.nodes[0].process;
             assert!(node.runs(), "the node ended in round {round}: {}", node.log());
-            let (segments, log) = (cluster.master.segments(), cluster.nodes[0].process.log());
+            let segments = cluster.master.segments();
+            let log = cluster.nodes[0].process.log();
             assert!(
                 Instant::now() < t + LIMIT,
                 "round {round}: put {put}, get {got:?}; segments {segments:?}; node: {log}"
@@ -229,7 +230,8 @@ fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
 /// A node is suspended, another process takes over its name, and the first one is stopped: the records of the second stay.
 #[test]
 fn a_suspended_node_does_not_remove_the_records_of_its_successor() {
-    let (how, make) = (Metadata::Http, Make::Ours);
+    let how = Metadata::Http;
+    let make = Make::Ours;
     let mut cluster = Cluster::start(make, make, how, 0, 0);
     let name = format!("127.0.0.1:{}", super::process::free_port());
     let dir = cluster.dir.path().to_owned();

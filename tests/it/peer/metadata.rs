@@ -137,7 +137,8 @@ fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 async fn real_engines_send_the_token_in_the_url() {
     let dir = tempfile::tempdir().unwrap();
-    let (token, tokens) = ("writer-0123456789abcdef", dir.path().join("tokens"));
+    let token = "writer-0123456789abcdef";
+    let tokens = dir.path().join("tokens");
     std::fs::write(&tokens, format!("write {token}\n")).unwrap();
     let port = free_port();
     let mut command = mcctl();

@@ -47,7 +47,8 @@ fn work(make: Make) -> AdminReport {
     let (_, names) = read("/get_all_segments");
     let (_, segment) = read(&format!("/query_segment?segment={}", names.trim()));
     let parsed = |path: &str| without_places(serde_json::from_str(&read(path).1).unwrap());
-    let (batch, key) = (parsed("/batch_query_keys?keys=k0,none,k3"), parsed("/query_key?key=k2"));
+    let batch = parsed("/batch_query_keys?keys=k0,none,k3");
+    let key = parsed("/query_key?key=k2");
     client.close();
     AdminReport { metrics, keys, segment: segment.replace(names.trim(), "NAME"), batch, key }
 }
@@ -70,7 +71,8 @@ fn without_places(mut value: Value) -> Value {
 #[test]
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn after_the_same_work_our_admin_port_says_what_the_real_masters_says() {
-    let (real, ours) = (work(Make::Real), work(Make::Ours));
+    let real = work(Make::Real);
+    let ours = work(Make::Ours);
     let mut compared = 0;
     for (name, value) in &real.metrics {
         // Heartbeats count time. Segment names have ports of the day. The histogram of sizes is looked at below.

@@ -83,7 +83,8 @@ fn commands(master: Make, node: Make, how: Metadata, nodes: usize) {
     let store = Store { cluster: &cluster, dir: cluster.dir.path() };
     let mut python = cluster.client("client", 0, 80 << 20);
     for (i, size) in [1, 4096, MIB, 64 * MIB].into_iter().enumerate() {
-        let (seed, key) = (300 + i as u64, format!("size/{size}"));
+        let seed = 300 + i as u64;
+        let key = format!("size/{size}");
         let value = payload(seed, size);
         store.put(&key, &value, &[]);
         assert!(store.get(&key) == value, "{key} differs");

@@ -260,7 +260,8 @@ impl Dialogue {
         let file = File::options().create(true).append(true).open(&log).unwrap();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file).process_group(0).current_dir(dir);
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{name}: {command:?}: {e}"));
-        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let stdin = child.stdin.take().unwrap();
+        let stdout = child.stdout.take().unwrap();
         let (send, answers) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {

@@ -19,7 +19,8 @@ struct Service {
 
 impl Service {
     fn start(make: Make, dir: &Path, master: &Master) -> Service {
-        let (rest, client) = (free_port(), free_port());
+        let rest = free_port();
+        let client = free_port();
         let config = dir.join("service.json");
         let text = json!({
             "local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE", "master_server_address": master.address(),
@@ -99,7 +100,8 @@ fn labels(sample: &str) -> String {
 #[test]
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn the_client_http_server_shows_what_the_real_clients_shows() {
-    let (real, ours) = (report(Make::Real), report(Make::Ours));
+    let real = report(Make::Real);
+    let ours = report(Make::Ours);
     let upstreams = |family: &&String| !family.starts_with("mcctl_client_");
     assert_eq!(ours.families.iter().filter(upstreams).collect::<Vec<_>>(), real.families.iter().collect::<Vec<_>>());
     let captured = include_str!("../../../fixtures/http/client-metrics-families.txt");

@@ -83,7 +83,8 @@ impl End {
 
     /// Waits for `count` completions.
     fn await_done(&self, count: usize) -> Vec<WorkCompletion> {
-        let (from, mut done) = (Instant::now(), Vec::new());
+        let from = Instant::now();
+        let mut done = Vec::new();
         while done.len() < count {
             let mut some = [WorkCompletion::EMPTY; 8];
             let n = self.queue.poll(&mut some).unwrap();
@@ -100,7 +101,8 @@ impl End {
 
 /// Two ends with connected queue pairs, one per device.
 fn connected(bytes: usize) -> (End, End) {
-    let (one, other) = (End::new("rxe0", bytes), End::new("rxe1", bytes));
+    let one = End::new("rxe0", bytes);
+    let other = End::new("rxe1", bytes);
     one.connect(&other);
     other.connect(&one);
     (one, other)
@@ -216,7 +218,8 @@ fn beyond_the_peers_region_nothing_is_written() {
 #[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 fn outstanding_requests_are_flushed_in_the_error_state() {
     // The other end never becomes ready: nothing is acknowledged.
-    let (one, other) = (End::new("rxe0", 1 << 16), End::new("rxe1", 1 << 16));
+    let one = End::new("rxe0", 1 << 16);
+    let other = End::new("rxe1", 1 << 16);
     other.pair.init(1, 0).unwrap();
     one.connect(&other);
     one.post((0..8).map(|i| write(&one, &other, 0, 4096, i)));
@@ -240,7 +243,8 @@ fn deregistering_a_region_in_use_is_an_error_without_harm() {
         end.memory = Arc::clone(&memory);
         // Soft RoCE of Linux 6.1 may lose such a request and those after it for ever. Moving the queue pair to ERR
         // returns them.
-        let (from, mut done) = (Instant::now(), Vec::new());
+        let from = Instant::now();
+        let mut done = Vec::new();
         while done.len() < 48 && from.elapsed() < PATIENCE {
             if from.elapsed() > Duration::from_secs(10) {
                 one.pair.fail().unwrap();
@@ -261,7 +265,8 @@ fn deregistering_a_region_in_use_is_an_error_without_harm() {
 #[test]
 #[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 fn invalid_requests_are_refused_before_posting() {
-    let (one, other) = (End::new("rxe0", 4096), End::new("rxe1", 4096));
+    let one = End::new("rxe0", 4096);
+    let other = End::new("rxe1", 4096);
     let mut chain = WorkRequestList::new();
     let outside = RdmaRequest { offset: 4000, ..write(&one, &other, 0, 97, 1) };
     assert!(chain.push(&one.region, outside).is_err());
@@ -272,14 +277,16 @@ fn invalid_requests_are_refused_before_posting() {
     assert!(QueuePair::new(&one.domain, &other.queue, CAPS).is_err());
     // More requests than the queue holds: some are accepted, and the rest stays in the list.
     let caps = QpCaps { wr: 8, ..CAPS };
-    let (one, other) = (End::with("rxe0", 4096, caps), End::with("rxe1", 4096, caps));
+    let one = End::with("rxe0", 4096, caps);
+    let other = End::with("rxe1", 4096, caps);
     one.connect(&other);
     other.connect(&one);
     let mut chain = WorkRequestList::new();
     for id in 0..200 {
         chain.push(&one.region, write(&one, &other, 0, 4096, id)).unwrap();
     }
-    let (mut ids, mut refusals) = (Vec::new(), 0);
+    let mut ids = Vec::new();
+    let mut refusals = 0;
     while let Err(refused) = one.pair.post(&mut chain) {
         assert_eq!(refused.source.raw_os_error(), Some(12), "{refused}");
         assert_eq!(chain.len() + refused.posted + ids.len(), 200);
@@ -294,7 +301,8 @@ fn invalid_requests_are_refused_before_posting() {
 #[test]
 #[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 fn a_failed_connection_names_the_step_and_its_arguments() {
-    let (one, other) = (End::new("rxe0", 4096), End::new("rxe1", 4096));
+    let one = End::new("rxe0", 4096);
+    let other = End::new("rxe1", 4096);
     one.pair.init(1, 0).unwrap();
     let wrong = PathAttributes { sgid_index: 200, ..one.way_to(&other) };
     let error = one.pair.connect(&wrong).unwrap_err();
@@ -333,7 +341,8 @@ fn a_thousand_connections_leave_nothing_behind() {
     let before = resources();
     assert!(before.contains("qp"), "{before}");
     {
-        let (one, other) = (End::new("rxe0", 4096), End::new("rxe1", 4096));
+        let one = End::new("rxe0", 4096);
+        let other = End::new("rxe1", 4096);
         for i in 0..500 {
             let make = |end: &End| {
                 let memory = Arc::new(Memory::from_vec(vec![1; 4096]));
@@ -348,7 +357,8 @@ fn a_thousand_connections_leave_nothing_behind() {
                     queue: end.queue.clone(),
                 }
             };
-            let (a, b) = (make(&one), make(&other));
+            let a = make(&one);
+            let b = make(&other);
             a.connect(&b);
             b.connect(&a);
             if u64::is_multiple_of(i, 50) {

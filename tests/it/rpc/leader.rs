@@ -46,7 +46,8 @@ fn later(leader: Leader, next: Option<HostPort>) {
 
 #[tokio::test]
 async fn calls_go_to_the_leader() {
-    let (first, second) = (server("1").await, server("2").await);
+    let first = server("1").await;
+    let second = server("2").await;
     let (leader, calls) = client(at(first.port()), PATIENCE);
     assert_eq!(name(&calls).await, "1");
     leader.send(None).unwrap();
@@ -73,7 +74,8 @@ async fn a_call_without_a_leader_ends_with_its_timeout() {
 #[tokio::test]
 async fn an_idempotent_call_is_repeated_at_the_new_leader() {
     // The first server accepts connections and does not answer.
-    let (hung, second) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), server("2").await);
+    let hung = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let second = server("2").await;
     let (leader, calls) = client(at(hung.local_addr().unwrap().port()), PATIENCE);
     later(leader, at(second.port()));
     let put = calls.put_start(ClientId(1, 1), "k".into(), 1, ReplicateConfig::default(), "default".into());
@@ -85,7 +87,8 @@ async fn an_idempotent_call_is_repeated_at_the_new_leader() {
 
 #[tokio::test]
 async fn a_call_that_was_not_sent_is_repeated() {
-    let (first, second) = (server("1").await, server("2").await);
+    let first = server("1").await;
+    let second = server("2").await;
     let gone = first.port();
     first.stop().await;
     let (leader, calls) = client(at(gone), PATIENCE);

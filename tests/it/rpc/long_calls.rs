@@ -71,7 +71,8 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 async fn a_long_call_delays_its_own_connection_only() {
     let (release, service) = Gated::new();
     let server = serve(service.clone()).await;
-    let (caller, other) = (client(&server), client(&server));
+    let caller = client(&server);
+    let other = client(&server);
     let long = tokio::spawn({
         let caller = caller.clone();
         async move { caller.remove_all(true, "default".into()).await }
@@ -142,7 +143,8 @@ async fn a_long_call_of_a_disconnected_caller_never_starts() {
 async fn a_blocked_worker_has_not_polled() {
     let (release, service) = Gated::new();
     let server = serve(service.clone()).await;
-    let (polls, env) = (server.polls(), RealEnv::new());
+    let polls = server.polls();
+    let env = RealEnv::new();
     let caller = client(&server);
     let blocked = tokio::spawn(async move { caller.exist_key("k".into(), "default".into()).await });
     until("the worker is blocked", || service.begun() == 1).await;

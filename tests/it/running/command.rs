@@ -188,7 +188,8 @@ fn sglang_and_etcd_flags_are_used() {
     let settings = json!({"version": "0.5.23", "enable_hierarchical_cache": false, "page_size": 64}).to_string();
     let (code, text) = block_on(async {
         let (server, _) = Recorded::start(&[("/server_info", settings), ("/v3/kv/range", "{}".to_owned())]).await;
-        let (url, etcd) = (format!("http://{}", server.at()), format!("etcd://{}", server.at()));
+        let url = format!("http://{}", server.at());
+        let etcd = format!("etcd://{}", server.at());
         let run = tokio::task::spawn_blocking(move || {
             mcctl(&["doctor", "--only", "cluster,serving", "--sglang", &url, "--master", &etcd])
         });

@@ -31,7 +31,8 @@ fn look(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<S
         }
     }
     for (key, member) in value.as_object().into_iter().flatten() {
-        let (named, others) = (&schema["properties"], &schema["additionalProperties"]);
+        let named = &schema["properties"];
+        let others = &schema["additionalProperties"];
         let at = format!("{at}.{key}");
         match (named.get(key), others.is_object()) {
             (Some(inner), _) => look(root, inner, member, &at, found),

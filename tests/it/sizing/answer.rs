@@ -208,7 +208,8 @@ fn packed_drafts_add_layers_and_raw_rows_have_no_scales() {
 #[test]
 fn ranks_that_share_rows_hold_more_tokens() {
     let base = "--hicache-size 30 --page-size 64 --tp-size 8 --model DeepSeek-V3 --available-hugetlb 1tb";
-    let (one, four) = (document(base, 0), document(&format!("{base} --dcp-size 4"), 0));
+    let one = document(base, 0);
+    let four = document(&format!("{base} --dcp-size 4"), 0);
     assert_eq!(one["ranks"][0]["l2_bytes"], four["ranks"][0]["l2_bytes"]);
     let l2 = |found: &serde_json::Value| found["tiers"][0]["tokens"].as_u64().unwrap();
     assert_eq!(l2(&four), 4 * l2(&one));

@@ -120,7 +120,8 @@ fn size(text: &str) -> Result<u128, String> {
 }
 
 fn shown(bytes: u128) -> String {
-    let (mut scale, mut unit) = (1u128 << 40, 0);
+    let mut scale = 1u128 << 40;
+    let mut unit = 0;
     while unit < 3 && bytes < scale {
         scale >>= 10;
         unit += 1;
@@ -144,13 +145,16 @@ fn answer(given: &std::collections::HashMap<&str, &str>) -> Result<(i32, String)
         }
     };
     let raw = [given["--hicache-size"], given["--global-segment-size"], given.get("--arena-pool-size").unwrap_or(&"0")];
-    let (l2, segment, arena) = (size(raw[0])?, size(raw[1])?, size(raw[2])?);
+    let l2 = size(raw[0])?;
+    let segment = size(raw[1])?;
+    let arena = size(raw[2])?;
     let tp = python_int(given["--tp-size"]).unwrap();
     let Some(ranks) = u128::try_from(tp).ok().filter(|ranks| *ranks > 0) else {
         return Err("tp_size must be positive".to_owned());
     };
     let page = size(hugepage)?;
-    let (base, clean) = (l2 + segment, l2 + segment + arena);
+    let base = l2 + segment;
+    let clean = l2 + segment + arena;
     let (code, status) = match available {
         None => (0, PLANNING),
         Some(bytes) if bytes >= clean * ranks => (0, CLEAN),

@@ -16,7 +16,9 @@ async fn end(client: &StoreClient<RealEnv>, writer: ClientId, name: &str) -> Res
 async fn a_late_end_of_a_put_does_not_complete_a_later_put_of_the_same_client() {
     let master = master(0).await;
     let node = node(master.rpc_port(), 32).await;
-    let (client, keys, config) = (node.client(), [key("k")], ReplicateConfig::default());
+    let client = node.client();
+    let keys = [key("k")];
+    let config = ReplicateConfig::default();
     let allocate = async || client.allocate(WriteMethod::Put, &keys, vec![100], &config, KeyHold::Call).await.unwrap();
     let first = allocate().await;
     client.revoke(WriteMethod::Put, first.writer, &keys).await;
@@ -34,7 +36,8 @@ async fn a_late_end_of_a_put_does_not_complete_a_later_put_of_the_same_client() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_put_fails_until_another_write_of_its_key_has_ended() {
     let master = master(0).await;
-    let (one, other) = (node(master.rpc_port(), 32).await, node(master.rpc_port(), 32).await);
+    let one = node(master.rpc_port(), 32).await;
+    let other = node(master.rpc_port(), 32).await;
     let config = ReplicateConfig::default();
     put_start(other.client(), "k", 100).await;
     let put = async || {

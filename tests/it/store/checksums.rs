@@ -62,7 +62,8 @@ pub(crate) async fn every_flipped_bit_is_found(transport: &str, flips: u64, chan
     let mut config = config(master.rpc_port(), 64);
     change(&mut config);
     let node = Node::start(config, RealEnv::new()).await.unwrap();
-    let (size, config) = (70_000, ReplicateConfig::default());
+    let size = 70_000;
+    let config = ReplicateConfig::default();
     for on_corruption in [OnCorruption::Report, OnCorruption::Withdraw] {
         let (reader, metrics) = reader(master.rpc_port(), |config| {
             change(config);
@@ -104,7 +105,8 @@ async fn a_fault_of_the_reader_is_not_reported_as_damage_of_the_node() {
     let master = master(0).await;
     let node = node(master.rpc_port(), 64).await;
     let (reader, metrics) = reader(master.rpc_port(), |_| {}).await;
-    let (client, keys) = (reader.client(), [key("k")]);
+    let client = reader.client();
+    let keys = [key("k")];
     node.client().put(&keys[0], slice(bytes(100_000, 1)), &ReplicateConfig::default()).await.unwrap();
     let half = slice(vec![0; 50_000]);
     let lookup = client.look_up(&keys).await.unwrap();
@@ -221,11 +223,13 @@ async fn an_upsert_in_place_during_a_read_is_not_reported_as_damage() {
     let master = master(0).await;
     let node = node(master.rpc_port(), 64).await;
     let (reader, metrics) = reader(master.rpc_port(), |_| {}).await;
-    let (size, is_done) = (200_000, Arc::new(AtomicBool::new(false)));
+    let size = 200_000;
+    let is_done = Arc::new(AtomicBool::new(false));
     let config = ReplicateConfig::default();
     node.client().put(&key("k"), slice(bytes(size, 0)), &config).await.unwrap();
     let writing = tokio::spawn({
-        let (client, is_done) = (node.client().clone(), Arc::clone(&is_done));
+        let client = node.client().clone();
+        let is_done = Arc::clone(&is_done);
         async move {
             let values = [1, 2].map(|seed| slice(bytes(size, seed)));
             for value in values.iter().cycle() {
@@ -236,7 +240,9 @@ async fn an_upsert_in_place_during_a_read_is_not_reported_as_damage() {
             }
         }
     });
-    let (end, mut right, mut pace) = (Instant::now() + Duration::from_secs(3), 0, VerifyPace::new(None));
+    let end = Instant::now() + Duration::from_secs(3);
+    let mut right = 0;
+    let mut pace = VerifyPace::new(None);
     while Instant::now() < end {
         match reader.client().get(&key("k")).await {
             Ok(value) => {

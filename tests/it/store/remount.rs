@@ -39,7 +39,8 @@ async fn careless_master(port: u16) -> MasterServer<RealEnv> {
 
 /// Starts a put without writing anything. Returns the memory that it was assigned.
 pub(crate) async fn put_start(client: &StoreClient<RealEnv>, name: &str, bytes: usize) -> BufferDescriptor {
-    let (sizes, config) = (vec![bytes as u64], ReplicateConfig::default());
+    let sizes = vec![bytes as u64];
+    let config = ReplicateConfig::default();
     let started = client.master().batch_put_start(client.id(), vec![name.into()], sizes, config, "default".into());
     memory_of(&started.await.unwrap().pop().unwrap().unwrap())
 }
@@ -64,7 +65,8 @@ impl StalledWrite {
         let descriptor = client.engine().open(&at.transport_endpoint.to_string_lossy()).await.unwrap();
         let port = u16::try_from(descriptor.tcp_data_port).unwrap();
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let (address, size) = (at.buffer_address, value.len() as u64);
+        let address = at.buffer_address;
+        let size = value.len() as u64;
         let header = RequestFrame { kind: OpKind::Write, version: FramingVersion::V2, address, size };
         let (first, left) = value.split_at(value.len() / 2);
         stream.write_all(&[&header.encode()[..], first].concat()).unwrap();
@@ -113,7 +115,8 @@ pub(crate) async fn read(client: &StoreClient<RealEnv>, at: &BufferDescriptor) -
 async fn a_stalled_write_does_not_reach_an_object_of_the_restarted_master() {
     let first = careless_master(free_port()).await;
     let port = first.rpc_port();
-    let (_node, client) = (node(port, 32).await, node(port, 0).await);
+    let _node = node(port, 32).await;
+    let client = node(port, 0).await;
     let at = put_start(client.client(), "old", MIB).await;
     let old = StalledWrite::start(client.client(), &at, &bytes(MIB, 1)).await;
     first.stop().await.unwrap();
@@ -135,7 +138,8 @@ async fn a_stalled_write_does_not_survive_the_expiry_of_its_node() {
         config.policy.lease_ttl = Duration::ZERO;
     })
     .await;
-    let (_node, client) = (node(master.rpc_port(), 32).await, node(master.rpc_port(), 0).await);
+    let _node = node(master.rpc_port(), 32).await;
+    let client = node(master.rpc_port(), 0).await;
     let at = put_start(client.client(), "old", MIB).await;
     let old = StalledWrite::start(client.client(), &at, &bytes(MIB, 1)).await;
     until("the node's client expires", async || segments(&master) == 0).await;
@@ -269,12 +273,14 @@ impl SlowNode {
 }
 
 fn start_put(client: &StoreClient<RealEnv>, name: &str) -> JoinHandle<Result<PutOutcome, StoreError>> {
-    let (client, key) = (client.clone(), key(name));
+    let client = client.clone();
+    let key = key(name);
     tokio::spawn(async move { client.put(&key, slice(b"good".to_vec()), &ReplicateConfig::default()).await })
 }
 
 pub(crate) fn start_get(client: &Node<RealEnv>, name: &str) -> JoinHandle<Result<Vec<u8>, StoreError>> {
-    let (client, key) = (client.client().clone(), key(name));
+    let client = client.client().clone();
+    let key = key(name);
     tokio::spawn(async move { client.get(&key).await })
 }
 
@@ -294,9 +300,11 @@ fn on_own_thread<T: Send + 'static>(
 
 /// A master with the object `k` on a node whose answers the test controls, and two clients.
 pub(crate) async fn with_slow_node() -> (MasterServer<RealEnv>, SlowNode, Node<RealEnv>, Node<RealEnv>) {
-    let (master, slow) = (master(free_port()).await, SlowNode::start());
+    let master = master(free_port()).await;
+    let slow = SlowNode::start();
     let port = master.rpc_port();
-    let (client, other) = (node(port, 0).await, node(port, 0).await);
+    let client = node(port, 0).await;
+    let other = node(port, 0).await;
     slow.mount(other.client()).await;
     slow.put(other.client(), "k").await;
     (master, slow, client, other)
@@ -330,7 +338,8 @@ async fn a_read_is_looked_up_again_at_the_restarted_master() {
     let (first, slow, client, other) = with_slow_node().await;
     let buffer = Arc::new(Memory::from_vec(vec![0; 8]));
     let (one, batch) = (start_get(&client, "k"), {
-        let (client, into) = (client.client().clone(), buffer.whole());
+        let client = client.client().clone();
+        let into = buffer.whole();
         tokio::spawn(async move { client.batch_get_into(&[(key("k"), into)]).await })
     });
     let requests = [slow.request(OpKind::Read), slow.request(OpKind::Read)];

@@ -144,7 +144,8 @@ async fn a_write_that_was_cut_off_is_repeated_only_if_allowed() {
         }
         let before = begun.lock().unwrap().len();
         let results = ours.submit(&fake.name, ops.clone(), LIMIT).write_retry(WriteRetry::Forbidden).finish().await;
-        let (failed, count) = (results.iter().filter(|result| result.is_err()).count(), ops.len());
+        let failed = results.iter().filter(|result| result.is_err()).count();
+        let count = ops.len();
         let expected = if count == 1 { 1 } else { count - served };
         assert_eq!(failed, expected, "{results:?}");
         assert!(results.into_iter().filter_map(Result::err).all(|error| error.may_still_land()));

@@ -38,7 +38,8 @@ impl Cluster {
 async fn records_exist_as_long_as_the_engine() {
     let cluster = Cluster::start().await;
     let theirs = start(cluster.config("node-a:17")).await;
-    let (ram, rpc) = ("mooncake/ram/node-a:17", "mooncake/rpc_meta/node-a:17");
+    let ram = "mooncake/ram/node-a:17";
+    let rpc = "mooncake/rpc_meta/node-a:17";
     let handshake = theirs.handshake().port;
     let meta = format!("{{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":{handshake}}}");
     assert_eq!(cluster.record(rpc).await.unwrap(), meta);
@@ -139,7 +140,8 @@ async fn republish_restores_lost_records() {
 
 #[tokio::test]
 async fn an_engine_that_lost_its_name_leaves_the_new_records_alone() {
-    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let ram = "mooncake/ram/node";
+    let rpc = "mooncake/rpc_meta/node";
     let cluster = Cluster::start().await;
     let paused = start(cluster.config("node")).await;
     let lent = paused.register(&memory(1000, 0), Access::Remote).await.unwrap();
@@ -162,10 +164,12 @@ async fn an_engine_that_lost_its_name_leaves_the_new_records_alone() {
 
 #[tokio::test]
 async fn a_name_lost_unnoticed_is_left_alone_at_shutdown() {
-    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let ram = "mooncake/ram/node";
+    let rpc = "mooncake/rpc_meta/node";
     let cluster = Cluster::start().await;
     let client = MetadataClient::http(&cluster.url()).unwrap();
-    let (paused, other) = (start(cluster.config("node")).await, memory(500, 0));
+    let paused = start(cluster.config("node")).await;
+    let other = memory(500, 0);
     let lent = paused.register(&memory(1000, 0), Access::Remote).await.unwrap();
     let early = paused.register(&other, Access::Remote).await.unwrap();
     for key in [ram, rpc] {
@@ -194,7 +198,8 @@ async fn a_name_lost_unnoticed_is_left_alone_at_shutdown() {
 async fn memory_announced_by_a_stale_document_is_refused() {
     let cluster = Cluster::start().await;
     let theirs = start(cluster.config("node")).await;
-    let (gone, stays) = (memory(1000, 0), memory(2000, 1));
+    let gone = memory(1000, 0);
+    let stays = memory(2000, 1);
     let lent = theirs.register(&gone, Access::Remote).await.unwrap();
     theirs.register(&stays, Access::Remote).await.unwrap();
     let client = MetadataClient::http(&cluster.url()).unwrap();
@@ -266,7 +271,8 @@ impl Handler for Rigged {
 
 #[tokio::test]
 async fn a_name_claimed_during_withdrawal_is_left_alone() {
-    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let ram = "mooncake/ram/node";
+    let rpc = "mooncake/rpc_meta/node";
     let (rigged, _running, engine) = Rigged::with_an_engine().await;
     rigged.0.lock().unwrap().0.remove(rpc);
     // Between reading the name and reading the document.
@@ -282,7 +288,8 @@ async fn a_name_claimed_during_withdrawal_is_left_alone() {
 
 #[tokio::test]
 async fn a_name_is_kept_if_its_document_cannot_be_removed() {
-    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let ram = "mooncake/ram/node";
+    let rpc = "mooncake/rpc_meta/node";
     let (rigged, _running, engine) = Rigged::with_an_engine().await;
     rigged.rig(move |method, key, _| {
         ((method, key) == (&Method::DELETE, ram)).then_some(StatusCode::INTERNAL_SERVER_ERROR)
@@ -294,7 +301,8 @@ async fn a_name_is_kept_if_its_document_cannot_be_removed() {
 
 #[tokio::test]
 async fn reclaiming_a_dead_engines_name_writes_both_records() {
-    let (ram, rpc) = ("mooncake/ram/node", "mooncake/rpc_meta/node");
+    let ram = "mooncake/ram/node";
+    let rpc = "mooncake/rpc_meta/node";
     let cluster = Cluster::start().await;
     let theirs = start(cluster.config("node")).await;
     theirs.register(&memory(1000, 0), Access::Remote).await.unwrap();

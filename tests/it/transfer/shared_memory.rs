@@ -53,7 +53,8 @@ async fn reads_and_writes_bypass_tcp() {
     let read = op(OpKind::Read, &back, 0, 1 << 20, memory.address() + 77);
     ours.transfer(theirs.segment_name(), vec![read], LIMIT).await.unwrap();
     assert_eq!(back.whole().to_vec(), pattern(1 << 20, 9));
-    let (served, issued) = (theirs.counters().served, ours.counters().issued);
+    let served = theirs.counters().served;
+    let issued = ours.counters().issued;
     assert_eq!((transport(&ours), served.written_bytes, issued.read_bytes), ("shared-memory", 1 << 20, 1 << 20));
     // One connection with the regions, and one for writes.
     assert_eq!(theirs.counters().connections_open, 2);
@@ -120,7 +121,8 @@ async fn transfers_go_on_after_the_node_has_ended_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn transfers_submitted_before_the_end_are_not_repeated() {
     let ((theirs, memory), ours) = (sharing_target(1 << 20, SharedMemorySettings::default()).await, engine().await);
-    let (buffer, into) = (shareable(64, 3), Arc::new(Memory::from_vec(vec![0; 64])));
+    let buffer = shareable(64, 3);
+    let into = Arc::new(Memory::from_vec(vec![0; 64]));
     write(&ours, &theirs, &buffer, memory.address() + 100).await.unwrap();
     let submit = |op| ours.submit(theirs.segment_name(), vec![op], LIMIT);
     // The memory outside a memfd would be written over TCP.
@@ -159,8 +161,10 @@ async fn a_node_that_starts_to_share_memory_later_is_upgraded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deregistered_memory_is_rejected() {
-    let (theirs, ours) = (sharing(SharedMemorySettings::default()).await, engine().await);
-    let (kept, removed) = (shareable(4096, 0), shareable(4096, 0));
+    let theirs = sharing(SharedMemorySettings::default()).await;
+    let ours = engine().await;
+    let kept = shareable(4096, 0);
+    let removed = shareable(4096, 0);
     theirs.register(&kept, Access::Remote).await.unwrap();
     let registration = theirs.register(&removed, Access::Remote).await.unwrap();
     let buffer = shareable(64, 5);
@@ -176,7 +180,9 @@ async fn deregistered_memory_is_rejected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_ends_is_reported_as_down_and_its_memory_is_released() {
     let ((theirs, memory), ours) = (sharing_target(4096, SharedMemorySettings::default()).await, engine().await);
-    let (buffer, address, name) = (shareable(64, 5), memory.address(), theirs.segment_name().to_owned());
+    let buffer = shareable(64, 5);
+    let address = memory.address();
+    let name = theirs.segment_name().to_owned();
     write(&ours, &theirs, &buffer, address).await.unwrap();
     assert_eq!(transport(&ours), "shared-memory");
     theirs.shutdown().await.unwrap();

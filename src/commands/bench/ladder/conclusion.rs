@@ -26,7 +26,9 @@ fn sentence(rungs: &[&LadderCell], even: Option<&BreakEven>) -> String {
         let found = rungs.iter().filter(move |rung| rung.saved.as_ref().is_some_and(|saved| saved.verdict == wanted));
         found.map(|rung| rung.length).collect::<Vec<u32>>()
     };
-    let (faster, slower, equal) = (with(TierVerdict::Faster), with(TierVerdict::Slower), with(TierVerdict::Equal));
+    let faster = with(TierVerdict::Faster);
+    let slower = with(TierVerdict::Slower);
+    let equal = with(TierVerdict::Equal);
     let all = |lengths: &[u32]| match (lengths.len() == rungs.len(), lengths) {
         (true, [one]) => format!("at the only measured length ({one} tokens)"),
         (true, [first, .., last]) => format!("at every measured length ({first} to {last} tokens)"),

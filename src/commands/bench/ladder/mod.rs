@@ -119,7 +119,8 @@ impl Args {
         let prompts = self.prompts(&info)?;
         confirm::destruction(self.confirm.yes, &format!("repeatedly flushes the caches (L1 and L2) of {base}"))?;
         let mut side = LoadEndpoint::new("A", target, Box::new(prompts.clone()));
-        (side.server, side.vocabulary) = (Some(server), self.vocab_size);
+        side.server = Some(server);
+        side.vocabulary = self.vocab_size;
         let run = Identity::of_this_run(prompts.seed.0, wall_clock(&env()));
         let queried = QueriedServer { label: "A", target: base.clone(), client: side.server.as_ref() };
         let system = MeasuredSystem::query(&[queried])?;

@@ -58,7 +58,8 @@ impl MeasuredSystem {
                     Some(client) => client.describe(&env()).await,
                     None => ServerDescription::default(),
                 };
-                let (label, target) = (one.label.to_owned(), one.target.clone());
+                let label = one.label.to_owned();
+                let target = one.target.clone();
                 servers.push(MeasuredServer { label, target, queried: one.client.is_some(), description });
             }
             Ok(servers)

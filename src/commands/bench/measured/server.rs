@@ -43,7 +43,8 @@ pub(super) const ROWS: [ServerRow; 9] = [
 impl MeasuredServer {
     /// Returns a server of which only a recorded run is known.
     pub(crate) fn recorded(label: &str, path: &str) -> MeasuredServer {
-        let (label, target) = (label.to_owned(), path.to_owned());
+        let label = label.to_owned();
+        let target = path.to_owned();
         MeasuredServer { label, target, queried: false, description: ServerDescription::default() }
     }
 
@@ -94,7 +95,8 @@ impl MeasuredServer {
         let Some(tier) = tier else {
             return if self.description.engine == Some("vLLM") { String::new() } else { self.absent() };
         };
-        let (ranks, data) = (self.ranks(), self.description.size_of("dp_size"));
+        let ranks = self.ranks();
+        let data = self.description.size_of("dp_size");
         let tokens = tier.tokens.map(|tokens| {
             let per = if data > 1 { " per data-parallel rank" } else { "" };
             format!("{} tokens{per}", grouped(tokens))

@@ -51,7 +51,8 @@ impl Args {
         let read = |path: Option<&str>, side: usize, name: &str| {
             path.map(|path| recorded_run::read(Path::new(path), side, name)).transpose()
         };
-        let (run_a, run_b) = (read(a, 0, &label_a)?, read(recorded_b, 1, &label_b)?);
+        let run_a = read(a, 0, &label_a)?;
+        let run_b = read(recorded_b, 1, &label_b)?;
         for (run, path) in [(&run_a, a.unwrap_or_default()), (&run_b, b)] {
             if let Some(run) = run {
                 run.check_complete(path)?;

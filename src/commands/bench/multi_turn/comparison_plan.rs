@@ -226,6 +226,7 @@ fn caveats(chosen: &WorkingSetPlan, survey: &Survey, names: [&str; 2], was_open:
         return Vec::new();
     }
     let tiers = missed.iter().map(|one| (one.tier.to_string(), one.above)).collect();
-    let (required, too_long) = (chosen.required.unwrap_or(0), was_open);
+    let required = chosen.required.unwrap_or(0);
+    let too_long = was_open;
     vec![LoadCaveat::TiersNotReached { tiers, working_set, required, too_long }]
 }

@@ -54,7 +54,8 @@ pub(in crate::commands::bench) struct GoalsReport {
 impl GoalsReport {
     /// Computes the goals for a pass.
     pub(super) fn of(args: &GoalsArgs, watched: &PassStats, pass: &PassResult) -> GoalsReport {
-        let (goodput, sent) = (&watched.goodput, pass.sent());
+        let goodput = &watched.goodput;
+        let sent = pass.sent();
         let seconds = pass.tally.took().as_secs_f64();
         let share = |count: u64| if sent == 0 { 0.0 } else { count as f64 / sent as f64 };
         let limits = goodput.limits();

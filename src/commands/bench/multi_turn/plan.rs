@@ -155,7 +155,8 @@ impl Args {
         let server = server.map(|server| server.with_flush_timeout(timeout));
         let workload = self.request.with_adapters(Box::new(workload), target.dialect, seed);
         let mut side = LoadEndpoint::new(name, target, workload);
-        (side.server, side.vocabulary) = (server, self.workload.vocab_size);
+        side.server = server;
+        side.vocabulary = self.workload.vocab_size;
         Ok((side, recorded))
     }
 

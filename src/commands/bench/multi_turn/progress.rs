@@ -184,7 +184,8 @@ fn remaining(shown: &ProgressSnapshot) -> String {
 }
 
 fn clock(seconds: u64) -> String {
-    let (minutes, seconds) = (seconds / 60, seconds % 60);
+    let minutes = seconds / 60;
+    let seconds = seconds % 60;
     format!("{minutes}:{seconds:02}")
 }
 

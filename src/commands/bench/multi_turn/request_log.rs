@@ -23,7 +23,8 @@ impl Observer for RequestLogger {
         if !self.is_enabled {
             return;
         }
-        let (exchange, answer) = (&record.exchange, &record.exchange.answer);
+        let exchange = &record.exchange;
+        let answer = &record.exchange.answer;
         let ms = |from: std::time::Duration, to: std::time::Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
         let ttft =
             exchange.first_token.map_or(String::new(), |first| format!(" ttft_ms={:.1}", ms(exchange.begun, first)));

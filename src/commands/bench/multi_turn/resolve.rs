@@ -92,7 +92,8 @@ impl Args {
         let wait = Duration::from_secs(self.endpoint.ready_check_timeout_sec.unwrap_or(0));
         if !wait.is_zero() {
             let on_wait = |reason: &NotReady| {
-                let (limit, url) = (wait.as_secs(), target.url());
+                let limit = wait.as_secs();
+                let url = target.url();
                 output::say(format!("waiting up to {limit} s for {url} to become ready: {reason}"));
             };
             let ready = runtime::block_on(0, async {

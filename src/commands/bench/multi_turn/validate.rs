@@ -64,7 +64,9 @@ impl Args {
     }
 
     fn unused_flags(&self, compares: bool) -> Vec<UnusedFlag> {
-        let (compare, workload, output) = (&self.compare, &self.workload, &self.output);
+        let compare = &self.compare;
+        let workload = &self.workload;
+        let output = &self.output;
         let is_dataset = workload.dataset.dataset_name.is_some();
         let compares = compares || compare.against.is_some() || compare.self_compare;
         let kep74 = self.preset.preset == Some(Preset::Kep74);
@@ -118,7 +120,8 @@ impl Args {
         check("--tag", output.tag.is_some() && !lines, "neither --output-file nor --log-file is set");
         let reason = "counters are not read (--no-server-calls)";
         check("--page-size", self.server.page_size.is_some() && self.server.no_server_calls, reason);
-        let (request, api) = (&self.request, self.endpoint.api);
+        let request = &self.request;
+        let api = self.endpoint.api;
         let reason = "only --api generate supports it";
         check("--token-ids-logprob", !request.token_ids_logprob.is_empty() && api != Api::Generate, reason);
         check("--logprob-start-len", request.logprob_start_len != -1 && api != Api::Generate, reason);

@@ -84,7 +84,8 @@ pub(super) async fn measure(
             runner.pass(PassKind::Get, plan.objects, None).await?;
         }
         if let Some(all) = all {
-            let (objects, of) = (all.put.objects, u64::from(plan.objects) * u64::from(rules.ranks));
+            let objects = all.put.objects;
+            let of = u64::from(plan.objects) * u64::from(rules.ranks);
             measured.warm_up = match objects < of {
                 true => WarmUp::Partial { objects, of, errors: all.put.failed.into_keys().collect() },
                 false => WarmUp::Done { objects, bytes: all.put.bytes },

@@ -208,7 +208,8 @@ impl Args {
 
     /// Runs as one of several processes.
     async fn serve(&self, plan: &StoreBenchPlan) -> Outcome {
-        let (stop, done) = (StopFlag::default(), Arc::new(AtomicU64::new(0)));
+        let stop = StopFlag::default();
+        let done = Arc::new(AtomicU64::new(0));
         match self.start(plan, &stop, &done).await {
             Ok(StartedClients { client, runner, .. }) => {
                 let served = rank::serve(runner, stop, self.keep).await;

@@ -53,7 +53,8 @@ impl RankProcesses {
                 .stdout(Stdio::piped())
                 .spawn()
                 .map_err(cannot)?;
-            let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+            let stdin = child.stdin.take();
+            let stdout = child.stdout.take();
             processes.children.push(child);
             processes.pipes.lock().unwrap_or_else(PoisonError::into_inner).push(stdin);
             let sender = sender.clone();

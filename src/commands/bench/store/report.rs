@@ -413,7 +413,8 @@ impl StoreReport {
         let verified =
             if self.verified { format!("{verified} objects compared byte for byte, ") } else { String::new() };
         let sum = |of: fn(&OperationReport) -> u64| self.figures().map(|(_, _, figures)| of(figures)).sum::<u64>();
-        let (failed, missing) = (sum(|figures| figures.failed), sum(|figures| figures.missing));
+        let failed = sum(|figures| figures.failed);
+        let missing = sum(|figures| figures.missing);
         let missing = if missing == 0 { String::new() } else { format!("{missing} missing, ") };
         answer.push(match self.removed {
             Some(removed) => format!("{verified}{missing}{failed} failed, {removed} removed"),

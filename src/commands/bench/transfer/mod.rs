@@ -185,7 +185,9 @@ pub fn run(args: &Args) -> Outcome {
 async fn target(engine: &TransferEngine, buffer: Memory, signals: &mut Signals, args: &Args) -> Outcome {
     let bytes = buffer.len();
     engine.register(&Arc::new(buffer), Access::Remote).await.map_err(|e| failed(&e, args))?;
-    let (at, segment, data) = (engine.handshake(), engine.segment_name(), engine.data_port());
+    let at = engine.handshake();
+    let segment = engine.segment_name();
+    let data = engine.data_port();
     if args.json {
         let protocol = engine.protocol();
         let schema = "mcctl.bench.transfer.target/1";
@@ -224,7 +226,9 @@ fn print(report: &TransferBenchResult, protocol: &'static str, args: &Args) -> R
     let us = |of: fn(&LatencySummary) -> Option<Duration>| {
         latency.as_ref().and_then(of).map(|took| took.as_secs_f64() * 1e6)
     };
-    let (p50, p99, max) = (us(|l| Some(l.p50)), us(|l| l.p99), us(|l| Some(l.max)));
+    let p50 = us(|l| Some(l.p50));
+    let p99 = us(|l| l.p99);
+    let max = us(|l| Some(l.max));
     if args.json {
         return output::json(&TransferReport {
             schema: "mcctl.bench.transfer/1",

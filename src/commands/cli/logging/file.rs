@@ -153,7 +153,9 @@ impl LineOutput for LogFile {
     fn reopen(&mut self) {
         match append_to(&self.path) {
             Ok((file, len)) => {
-                (self.file, self.len, self.failing) = (file, len, Vec::new());
+                self.file = file;
+                self.len = len;
+                self.failing = Vec::new();
                 tracing::info!("log file reopened: {}", self.path.display());
             }
             Err(error) => self.report("reopen", &error),
@@ -234,7 +236,8 @@ mod tests {
     #[test]
     fn reopen_creates_a_moved_file_again() {
         let dir = tempfile::tempdir().expect("a folder");
-        let (path, moved) = (dir.path().join("log"), dir.path().join("moved"));
+        let path = dir.path().join("log");
+        let moved = dir.path().join("moved");
         let mut file = LogFile::open(&path, 0, 0).expect("it opens");
         file.write(b"1\n");
         fs::rename(&path, &moved).expect("moved");
@@ -255,7 +258,8 @@ mod tests {
     #[test]
     fn devices_and_descriptor_paths_are_never_rotated() {
         let dir = tempfile::tempdir().expect("a folder");
-        let (path, link) = (dir.path().join("log"), dir.path().join("link"));
+        let path = dir.path().join("log");
+        let link = dir.path().join("link");
         let open = File::create(&path).expect("created");
         let number = std::os::fd::AsRawFd::as_raw_fd(&open);
         std::os::unix::fs::symlink(format!("/proc/self/fd/{number}"), &link).expect("linked");

@@ -27,7 +27,8 @@ where
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut fields = EventFields::default();
         event.record(&mut fields);
-        let (level, target) = (about.level(), Value::from(about.target()));
+        let level = about.level();
+        let target = Value::from(about.target());
         let message = Value::from(fields.message);
         writeln!(
             writer,

@@ -64,7 +64,8 @@ pub struct LogFileOptions {
 impl LogOptions {
     /// These options, overridden by the non-default values in `later`, the flags after the command.
     pub fn with_file(&self, later: &LogFileOptions) -> LogOptions {
-        let (usual, before) = (LogFileOptions::default(), &self.file);
+        let usual = LogFileOptions::default();
+        let before = &self.file;
         let file = LogFileOptions {
             path: later.path.as_ref().or(before.path.as_ref()).cloned(),
             max_size: if later.max_size == usual.max_size { before.max_size } else { later.max_size },

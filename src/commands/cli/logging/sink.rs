@@ -137,7 +137,8 @@ impl SinkShared {
             let idle = |queue: &mut LineQueue| queue.lines.is_empty() && queue.dropped == 0 && !queue.reopen;
             let mut queue = self.filled.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner);
             let lines = std::mem::take(&mut queue.lines);
-            let (dropped, reopen) = (std::mem::take(&mut queue.dropped), std::mem::take(&mut queue.reopen));
+            let dropped = std::mem::take(&mut queue.dropped);
+            let reopen = std::mem::take(&mut queue.reopen);
             let upto = queue.accepted;
             drop(queue);
             let mut output = lock(&self.output);

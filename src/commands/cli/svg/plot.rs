@@ -500,7 +500,10 @@ impl PlotArea {
                 let seen =
                     points.iter().filter(|(x, low, value, high)| [x, low, value, high].iter().all(|v| v.is_finite()));
                 let draw = |(x, low, value, high): &(f64, f64, f64, f64)| {
-                    let (x, low, value, high) = (self.x(*x), self.y(*low), self.y(*value), self.y(*high));
+                    let x = self.x(*x);
+                    let low = self.y(*low);
+                    let value = self.y(*value);
+                    let high = self.y(*high);
                     format!(
                         "<path fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" d=\"M{x:.1} {low:.1}V{high:.1}M{0:.1} {low:.1}H{1:.1}M{0:.1} {high:.1}H{1:.1}\"/>\
                          <circle cx=\"{x:.1}\" cy=\"{value:.1}\" r=\"4\" fill=\"{colour}\"/>\n",
@@ -613,7 +616,8 @@ mod tests {
             0,
             vec![(0.0, 1.0), (1.0, 2.0)],
         ));
-        let (alone, page) = (plot.document(), plot.svg());
+        let alone = plot.document();
+        let page = plot.svg();
         assert!(alone.contains("prefers-color-scheme:dark") && alone.contains("fill=\"var(--ground,#fff)\""));
         assert!(alone.matches("http:").count() == 1, "the namespace only: {alone}");
         assert!(!page.contains("<style>") && !page.contains("--ground"));

@@ -20,12 +20,14 @@ impl AxisScale {
         if log {
             // Cover at least half a decade, so that two ticks fit.
             if high / low < 3.2 {
-                (low, high) = (low / 1.8, high * 1.8);
+                low /= 1.8;
+                high *= 1.8;
             }
             return AxisScale { low, high, log };
         }
         if from_zero {
-            (low, high) = (low.min(0.0), high.max(0.0));
+            low = low.min(0.0);
+            high = high.max(0.0);
         }
         if high - low <= f64::EPSILON * high.abs().max(low.abs()) {
             let margin = if high == 0.0 { 1.0 } else { high.abs() * 0.5 };
@@ -72,7 +74,8 @@ impl AxisScale {
         } else {
             &[1.0, 2.0, 5.0]
         };
-        let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
+        let first = self.low.log10().floor() as i32;
+        let last = self.high.log10().ceil() as i32;
         let all = (first..=last).flat_map(|decade| within.iter().map(move |digit| digit * 10f64.powi(decade)));
         all.filter(|tick| (self.low * 0.999..=self.high * 1.001).contains(tick)).collect()
     }

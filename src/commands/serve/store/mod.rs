@@ -102,7 +102,8 @@ fn warn_if_open(access: &AccessPlan, service: &StoreService<RealEnv>) {
     let engine = service.node().client().engine();
     // Without --bind, the transfer engine listens on the loopback only if it announces a loopback name.
     let on = |port| HostPort::new(access.bind.map_or(engine.handshake().host.clone(), |bind| bind.to_string()), port);
-    let (handshake, data) = (on(engine.handshake().port), on(engine.data_port()));
+    let handshake = on(engine.handshake().port);
+    let data = on(engine.data_port());
     let mut listens = vec![OpenPort::http("REST", service.rest_at())];
     listens.extend(service.client_http_at().map(|at| OpenPort::http("client HTTP", at)));
     listens.push(OpenPort::mooncake("handshake", &handshake));

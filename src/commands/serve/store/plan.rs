@@ -65,10 +65,13 @@ const RETRY: Duration = Duration::from_millis(500);
 /// The configuration from `settings`. If the node's name depends on the master's address, name resolution is retried until it succeeds: in
 /// a cluster that has just started, DNS records may appear late. The time spent on retries counts toward the maximum wait for the master.
 pub(super) async fn plan_in_time(settings: Settings) -> Result<ServicePlan, Failure> {
-    let (env, settings) = (RealEnv::new(), Arc::new(settings));
-    let (mut waited, mut warned) = (Duration::ZERO, false);
+    let env = RealEnv::new();
+    let settings = Arc::new(settings);
+    let mut waited = Duration::ZERO;
+    let mut warned = false;
     loop {
-        let (shared, max_wait) = (Arc::clone(&settings), max_wait(&settings));
+        let shared = Arc::clone(&settings);
+        let max_wait = max_wait(&settings);
         let left = max_wait.saturating_sub(waited).max(RESOLVE_MIN);
         let (leader, took) = timed(&env, leader(&settings, left)).await;
         waited += took;

@@ -112,7 +112,8 @@ pub const fn find(flags: &'static [UpstreamFlag], name: &str) -> &'static Upstre
 
 /// `a == b` in a constant.
 pub const fn is_same(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let a = a.as_bytes();
+    let b = b.as_bytes();
     if a.len() != b.len() {
         return false;
     }

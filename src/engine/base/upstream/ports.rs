@@ -19,7 +19,8 @@ pub const CLIENT_RPC: u16 = default_of(CLIENT_FLAGS, "port");
 /// The default of the port flag `name`.
 const fn default_of(flags: &'static [UpstreamFlag], name: &str) -> u16 {
     let digits = find(flags, name).default.as_bytes();
-    let (mut port, mut at) = (0, 0);
+    let mut port = 0;
+    let mut at = 0;
     while at < digits.len() {
         port = port * 10 + (digits[at] - b'0') as u16;
         at += 1;

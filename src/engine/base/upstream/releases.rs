@@ -61,7 +61,8 @@ impl Release {
 /// Whether `release` precedes `since`. False for a string without numbers.
 pub fn is_older(release: &str, since: &str) -> bool {
     let numbers = |text: &str| text.split('.').map_while(|part| part.parse::<u32>().ok()).collect::<Vec<_>>();
-    let (release, since) = (numbers(release), numbers(since));
+    let release = numbers(release);
+    let since = numbers(since);
     !release.is_empty()
         && release.iter().chain(std::iter::repeat(&0)).zip(&since).find(|(a, b)| a != b).is_some_and(|(a, b)| a < b)
 }

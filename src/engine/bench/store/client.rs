@@ -41,7 +41,8 @@ impl<E: Env> BenchClient<E> {
             _ => Arc::new(Memory::from_vec(bytes)),
         };
         let rng = plan.seed.generator("store bench", index);
-        let (from, into) = (memory(payload(plan.seed.0, length)), memory(vec![0; length]));
+        let from = memory(payload(plan.seed.0, length));
+        let into = memory(vec![0; length]);
         let local = |memory: &Arc<Memory>| (Arc::clone(memory), Access::Local);
         store.engine().register_all(&[local(&from), local(&into)]).await?;
         Ok(BenchClient { env, store, rng, from, into })
@@ -103,7 +104,8 @@ impl<E: Env> BenchClient<E> {
     async fn put(&self, plan: &StoreBenchPlan, indices: std::ops::Range<u32>, done: &mut OperationStats) {
         let objects = slices(plan, indices.clone(), &self.from);
         if plan.verify {
-            let (mine, seed) = (objects.clone(), plan.seed.0);
+            let mine = objects.clone();
+            let seed = plan.seed.0;
             let fill = move || {
                 for ((_, slice), index) in mine.iter().zip(indices) {
                     slice.copy_from_bytes(&expected(seed, index, slice.len()));
@@ -166,7 +168,8 @@ impl<E: Env> BenchClient<E> {
             done.latency.record(took, 1);
         }
         if plan.verify && !received.is_empty() {
-            let (seed, plan) = (plan.seed.0, plan.clone());
+            let seed = plan.seed.0;
+            let plan = plan.clone();
             let compare = move || -> Vec<(u32, bool)> {
                 let same = |(index, slice, bytes): &(u32, Slice, usize)| {
                     *bytes as u64 == plan.size(*index) && slice.to_vec() == expected(seed, *index, *bytes)

@@ -81,7 +81,8 @@ impl StoreBenchPlan {
     /// Returns the size of all replicas of all objects of one process, in bytes.
     pub fn stored_bytes(&self) -> u64 {
         let count = self.sizes.len().max(1) as u64;
-        let (rounds, rest) = (u64::from(self.objects) / count, u64::from(self.objects) % count);
+        let rounds = u64::from(self.objects) / count;
+        let rest = u64::from(self.objects) % count;
         let all: u64 = self.sizes.iter().fold(0, |sum, size| sum.saturating_add(*size));
         let last: u64 = self.sizes.iter().take(rest as usize).fold(0, |sum, size| sum.saturating_add(*size));
         all.saturating_mul(rounds).saturating_add(last).saturating_mul(self.replicas)

@@ -24,7 +24,8 @@ impl StoredPrefix {
 
     /// Marks `objects` as stored.
     pub(super) fn add(&mut self, objects: Range<u32>) {
-        let (mut from, mut to) = (objects.start, objects.end);
+        let mut from = objects.start;
+        let mut to = objects.end;
         if let Some((start, _)) = self.ahead.range(..=from).next_back().filter(|(_, end)| **end == from) {
             from = *start;
         }

@@ -60,7 +60,8 @@ impl TransportUse {
         before: &[PeerCounters],
         after: &[PeerCounters],
     ) -> (TransportUse, TransportUse) {
-        let (mut written, mut read) = (TransportUse::default(), TransportUse::default());
+        let mut written = TransportUse::default();
+        let mut read = TransportUse::default();
         for peer in after {
             let earlier = before.iter().find(|earlier| earlier.segment == peer.segment);
             // The engine drops the counters of a segment that it has not used for some time.

@@ -74,7 +74,8 @@ fn gflags(args: &[LocatedValue]) -> Vec<CommandFlag> {
         }
         // `-Dkey=value` of `mcctl serve store`.
         if let Some(pair) = word.text.strip_prefix("-D").filter(|pair| pair.contains('=')) {
-            let (value, place) = (Some(LocatedValue::new(pair, word.place.clone())), word.place.clone());
+            let value = Some(LocatedValue::new(pair, word.place.clone()));
+            let place = word.place.clone();
             flags.push(CommandFlag { name: "D".into(), spelled: "-D".into(), value, place, stray: None });
             continue;
         }

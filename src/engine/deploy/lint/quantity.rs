@@ -91,7 +91,8 @@ pub(super) fn seconds(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse() {
         return Some(seconds);
     }
-    let (mut total, mut rest) = (0u64, text);
+    let mut total = 0u64;
+    let mut rest = text;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let number: u64 = rest[..digits].parse().ok()?;

@@ -143,7 +143,10 @@ impl ShellLexer {
     }
 
     fn word(&mut self) -> ShellWord {
-        let (line, mut text, mut literal, mut any) = (self.line, String::new(), true, false);
+        let line = self.line;
+        let mut text = String::new();
+        let mut literal = true;
+        let mut any = false;
         while let Some(c) = self.peek(0) {
             match c {
                 '\'' => {
@@ -154,7 +157,8 @@ impl ShellLexer {
                     any = true;
                 }
                 '"' => {
-                    (literal, any) = (false, true);
+                    literal = false;
+                    any = true;
                     self.next();
                     self.double_quoted(&mut text);
                 }

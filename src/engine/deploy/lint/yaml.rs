@@ -186,7 +186,8 @@ impl YamlNode {
 
     /// The line of the value at `path` (`spec.roles[1].name`), or of its deepest existing ancestor.
     pub fn line_of(&self, path: &str) -> u32 {
-        let (mut node, mut line) = (self, self.line);
+        let mut node = self;
+        let mut line = self.line;
         for step in FieldPath::parse(path).iter().flat_map(|path| path.steps()) {
             let next = match step {
                 FieldStep::Index(index) => node.items().get(*index).map(|item| (item, item.line)),
@@ -250,7 +251,8 @@ fn convert(yaml: &MarkedYaml<'_>, source: &[char], depth: usize) -> Result<YamlN
             YamlValue::List(items.iter().map(|item| convert(item, source, depth + 1)).collect::<Result<_, _>>()?)
         }
         YamlData::Mapping(map) => {
-            let (mut entries, mut merged) = (Vec::new(), Vec::new());
+            let mut entries = Vec::new();
+            let mut merged = Vec::new();
             for (key, value) in map {
                 let line = u32::try_from(key.span.start.line()).unwrap_or(u32::MAX).max(1);
                 let key = match convert(key, source, depth + 1)?.value {

@@ -50,7 +50,8 @@ pub fn fit(wanted: &SizingInput, capacity: &HostCapacity) -> Result<Option<Fitti
     if !carries(smallest)? {
         return Ok(None);
     }
-    let (mut low, mut high) = (smallest, GB_MAX);
+    let mut low = smallest;
+    let mut high = GB_MAX;
     while high - low.gb > 1 {
         let middle = low.gb + (high - low.gb) / 2;
         match sizes(middle).map(|fit| (fit, carries(fit))) {
@@ -107,7 +108,8 @@ mod tests {
         fn the_result_fits_and_1_gb_more_does_not(
             memory in 0u64..1 << 42, hugetlb in 0u64..1 << 40, tp_shift in 0u32..5
         ) {
-            let (wanted, capacity) = (wanted(1 << tp_shift), HostCapacity { memory, hugetlb });
+            let wanted = wanted(1 << tp_shift);
+            let capacity = HostCapacity { memory, hugetlb };
             let carries = |gb: u64| {
                 let bytes = (gb * 1_000_000_000) << tp_shift;
                 let sized = SizingInput { l2_size: L2Size::Gb(gb), group_segment: (bytes >> 30).max(1) << 30, ..wanted };

@@ -194,7 +194,8 @@ mod tests {
             let geometry = Geometry { layers, window_layers: 0, attention };
             let layout = ParallelLayout::new(tp, 1, 1, false, 1).unwrap();
             let pool = pools(L2Size::Gb(gb), page, &geometry, &layout, CacheType::Half).unwrap()[0];
-            let (l2_size, page_bytes) = (gb * 1_000_000_000, page * pool.token_bytes);
+            let l2_size = gb * 1_000_000_000;
+            let page_bytes = page * pool.token_bytes;
             prop_assert!(pool.bytes > l2_size && pool.bytes <= l2_size + page_bytes);
             prop_assert_eq!(pool.tokens, pool.pages * page);
         }

@@ -62,7 +62,8 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
     let divisor = layout.attention_tp() * layout.pp();
     let rank_segment = wanted.group_segment / divisor;
     let of = |segment, local_buffer, arena, nic_nodes| {
-        let (page, default_page) = (wanted.page, wanted.default_page);
+        let page = wanted.page;
+        let default_page = wanted.default_page;
         client(&ClientSizes { segment, local_buffer, arena, page, default_page, nic_nodes })
     };
     let own = of(rank_segment, LOCAL_BUFFER_BYTES, wanted.arena, wanted.nic_nodes)?;
@@ -81,7 +82,8 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
     let service_pages = times(service.pages, services.count)?;
     let mut fullest: Option<(HugePageCount, HugePageCount, u64)> = None;
     for host in 0..layout.nnodes() {
-        let (mut least, mut most) = (service_pages, service_pages);
+        let mut least = service_pages;
+        let mut most = service_pages;
         let stages = layout.stages_of_host(host);
         for &stage in &stages {
             // `ranks` has one entry per stage by construction.
@@ -131,7 +133,8 @@ fn rank(stage: u64, l2: L2Memory, client: ClientMemory, wanted: &SizingInput) ->
     let side = (l2.buffers - 1).max(if l2.buffers > 1 { parts(l2.side.most) } else { 0 });
     let sum = |a: u64, b: u64| a.checked_add(b).ok_or(SizingError::TooLarge { what: "the memory per rank" });
     let both = ValueRange { least: sum(l2.buffer.least, l2.side.least)?, most: sum(l2.buffer.most, l2.side.most)? };
-    let (buffer_pages, side_pages) = (l2.buffer.map(|b| b.div_ceil(page)), l2.side.map(|b| b.div_ceil(page)));
+    let buffer_pages = l2.buffer.map(|b| b.div_ceil(page));
+    let side_pages = l2.side.map(|b| b.div_ceil(page));
     let beside = sum(client.mounted, LOCAL_BUFFER_BYTES)?;
     Ok(RankMemory {
         stage,

@@ -160,7 +160,8 @@ impl Fenwick {
 
     /// The sum of the slots up to and including `place`.
     fn up_to(&self, place: u32) -> u64 {
-        let (mut node, mut sum) = (place as usize + 1, 0);
+        let mut node = place as usize + 1;
+        let mut sum = 0;
         while node > 0 {
             sum += u64::from(self.sums[node - 1]);
             node -= node & node.wrapping_neg();
@@ -182,7 +183,8 @@ mod tests {
 
     /// Simulates a cache of `size` pages as a list with the most recently used page at the end.
     fn simulate(requests: &[Vec<u64>], size: usize) -> u64 {
-        let (mut cache, mut hits) = (Vec::new(), 0);
+        let mut cache = Vec::new();
+        let mut hits = 0;
         for pages in requests {
             hits += pages.iter().filter(|page| cache.contains(*page)).count() as u64;
             for page in pages.iter().rev() {

@@ -129,14 +129,17 @@ pub fn estimate(request: &ScriptInput, pages_of: &dyn Fn(u128) -> Option<u64>) -
             pages.map(|pages| u128::from(pages).checked_mul(page).ok_or(ScriptError::TooLarge)).transpose()?
         }
     };
-    let (hicache, segment, arena) = (size(&request.hicache)?, size(&request.segment)?, size(&request.arena)?);
+    let hicache = size(&request.hicache)?;
+    let segment = size(&request.segment)?;
+    let arena = size(&request.arena)?;
     let tp = u128::try_from(request.tp).ok().filter(|tp| *tp > 0).ok_or(ScriptError::Tp)?;
     size(&request.hugepage)?;
     let sum = |a: u128, b: u128| a.checked_add(b).ok_or(ScriptError::TooLarge);
     let times = |a: u128| a.checked_mul(tp).ok_or(ScriptError::TooLarge);
     let baseline_rank = sum(hicache, segment)?;
     let clean_rank = sum(baseline_rank, arena)?;
-    let (baseline_total, clean_total) = (times(baseline_rank)?, times(clean_rank)?);
+    let baseline_total = times(baseline_rank)?;
+    let clean_total = times(clean_rank)?;
     let status = match available {
         None => ScriptVerdict::PlanningOnly,
         Some(bytes) if bytes < baseline_total => ScriptVerdict::Insufficient,

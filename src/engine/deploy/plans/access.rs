@@ -12,7 +12,8 @@ pub(crate) struct AccessArguments {
 impl PlanContext<'_> {
     /// Whether HTTP requests to masters and nodes need a token, a client certificate or TLS.
     pub(crate) fn protects_http(&self) -> bool {
-        let (access, kubernetes) = (&self.spec.access, &self.spec.kubernetes);
+        let access = &self.spec.access;
+        let kubernetes = &self.spec.kubernetes;
         let secrets = [&kubernetes.token_secret, &kubernetes.tls_secret, &kubernetes.client_ca_secret];
         match self.on_hosts() {
             true => access.files().iter().any(|(_, is_set)| *is_set),
@@ -38,7 +39,8 @@ impl PlanContext<'_> {
 
     /// The flags and files of access control. Empty for upstream's programs, which have none.
     pub(crate) fn access_arguments(&self) -> AccessArguments {
-        let (access, kubernetes) = (&self.spec.access, &self.spec.kubernetes);
+        let access = &self.spec.access;
+        let kubernetes = &self.spec.kubernetes;
         let mut found = AccessArguments { argv: Vec::new(), files: Vec::new() };
         if !self.is_mcctl() {
             return found;

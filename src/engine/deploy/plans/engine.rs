@@ -186,7 +186,8 @@ fn plan(
     first_gpu: u64,
     needed: &ProcessMemory,
 ) -> Result<ProcessPlan, DeployError> {
-    let (spec, serving) = (context.spec, &context.spec.serving);
+    let spec = context.spec;
+    let serving = &context.spec.serving;
     let uses_store = spec.uses_store(server.role);
     let gpus = if serving.device == ComputeDevice::Cuda { need::ranks_on_host(spec)? } else { 0 };
     let mut ports = vec![NamedPort { name: "http", number: server.port, key: port_key(server.role) }];
@@ -308,7 +309,8 @@ fn argv(
     uses_store: bool,
     first_gpu: u64,
 ) -> Result<Vec<String>, DeployError> {
-    let (model, serving) = (&context.spec.model, &context.spec.serving);
+    let model = &context.spec.model;
+    let serving = &context.spec.serving;
     let mut argv = vec![context.python(), "-m".to_owned()];
     if uses_store && serving.client == SglangClient::Mcctl {
         argv.extend([python_client::LAUNCHER, "--", "-m"].map(str::to_owned));
@@ -500,7 +502,8 @@ fn env(
 
 /// The variables of the Hugging Face Hub's client: where models are downloaded to, and which file contains the token.
 fn hub_env(context: &PlanContext<'_>) -> Vec<(String, String)> {
-    let (model, kubernetes) = (&context.spec.model, &context.spec.kubernetes);
+    let model = &context.spec.model;
+    let kubernetes = &context.spec.kubernetes;
     let has_volume = !kubernetes.cache_claim.is_empty() || !kubernetes.cache_host_path.is_empty();
     let (home, token) = match context.on_hosts() {
         true => (model.cache_dir.as_str(), model.token_file.as_str()),

@@ -31,7 +31,8 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, Deplo
 
 /// Plans a master on `host`, where `earlier` other masters run.
 fn plan(context: &PlanContext<'_>, host: &str, name: String, earlier: u16) -> Result<ProcessPlan, DeployError> {
-    let (spec, master) = (context.spec, &context.spec.master);
+    let spec = context.spec;
+    let master = &context.spec.master;
     let own_port = |key, first: u16| {
         let port = first.checked_add(earlier);
         port.ok_or_else(|| invalid_value(key, "too high: no ports are left for the other masters on this host"))

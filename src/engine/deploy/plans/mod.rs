@@ -144,7 +144,8 @@ impl PlanContext<'_> {
 
     /// The environment for store clients (engines and nodes) on `host`.
     pub(crate) fn client_env(&self, host: &str) -> Vec<(String, String)> {
-        let (spec, transfer) = (self.spec, &self.spec.transfer);
+        let spec = self.spec;
+        let transfer = &self.spec.transfer;
         let own = self.own_address(host);
         let mut env = vec![
             ("MOONCAKE_MASTER", self.master_address()),

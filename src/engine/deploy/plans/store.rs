@@ -36,8 +36,10 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, Deplo
 
 /// Plans the `at`-th process on its host.
 fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<ProcessPlan, DeployError> {
-    let (spec, nodes) = (context.spec, &context.spec.nodes);
-    let (rest, client_http) = (nodes.rest_port + at, nodes.client_http_port + at);
+    let spec = context.spec;
+    let nodes = &context.spec.nodes;
+    let rest = nodes.rest_port + at;
+    let client_http = nodes.client_http_port + at;
     let needed = need::node(spec)?;
     let rdma = spec.transfer.protocol == StoreProtocol::Rdma;
     let mut argv = context.program("mc_store_rest_server", ["serve", "store"]);
@@ -63,7 +65,8 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
         set("MOONCAKE_CLIENT_HTTP_PORT", client_http.to_string());
         ports.push(NamedPort { name: "client-http", number: client_http, key: "nodes.client_http_port" });
     }
-    let (mut mounts, mut drain) = (Vec::new(), None);
+    let mut mounts = Vec::new();
+    let mut drain = None;
     if !nodes.ssd_path.is_empty() {
         // One directory per process: two processes in one directory would overwrite each other's buckets.
         let path = if nodes.numa.len() > 1 { format!("{}/{at}", nodes.ssd_path) } else { nodes.ssd_path.clone() };

@@ -95,7 +95,8 @@ fn the_deployment_switches_checksums_of_clients_on_and_off() {
         };
         (of(ComponentRole::Store), of(ComponentRole::Server), of(ComponentRole::Master))
     };
-    let (on, off) = (Some("1".to_owned()), Some("0".to_owned()));
+    let on = Some("1".to_owned());
+    let off = Some("0".to_owned());
     assert_eq!(values("upstream", "upstream", ""), (None, None, None));
     let with = "[transfer]\nchecksums = true";
     assert_eq!(values("upstream", "upstream", with), (on.clone(), on.clone(), None));
@@ -204,7 +205,8 @@ fn elected(more: &str) -> String {
 fn elected_masters_read_their_secret_where_the_platform_keeps_it() {
     let text = elected("") + "secret_file = \"/etc/mcctl/ha\"\n[kubernetes]\nha_secret = \"ha\"\n";
     let master = |platform| plan_processes(&read(&text), platform).expect("valid").remove(0);
-    let (host, pod) = (master(Platform::Hosts), master(Platform::Kubernetes));
+    let host = master(Platform::Hosts);
+    let pod = master(Platform::Kubernetes);
     assert_eq!(host.container_argv().last().map(String::as_str), Some("--ha-secret-file=/etc/mcctl/ha"));
     assert_eq!(pod.container_argv().last().map(String::as_str), Some("--ha-secret-file=/etc/mcctl-secret/ha-secret"));
     assert!(pod.secret.is_some_and(|secret| secret.source == "ha"));
@@ -245,7 +247,8 @@ fn each_elected_master_has_a_data_directory_of_its_own() {
         let in_pods = masters(more, Platform::Kubernetes);
         assert_eq!((in_pods.len(), in_pods[0].replicas, path(&in_pods[0]).as_deref()), (1, 2, wanted), "{more}");
     }
-    let (data, memory) = (masters("", Platform::Hosts), masters("data_dir = \"\"", Platform::Hosts));
+    let data = masters("", Platform::Hosts);
+    let memory = masters("data_dir = \"\"", Platform::Hosts);
     assert!(data[0].stop_s > memory[0].stop_s && memory[0].stop_s == 30, "the stop includes a snapshot");
 }
 
@@ -286,7 +289,8 @@ fn flags_that_conflict_with_an_election_are_refused() {
 #[test]
 fn volume_and_times_grow_with_the_memory_of_the_master() {
     let plan = |more: &str| one(&format!("programs = \"mcctl\"\n[model]\npath = \"m\"\n[master]\n{more}\n")).remove(0);
-    let (small, large) = (plan("memory = \"4GiB\""), plan("memory = \"64GiB\""));
+    let small = plan("memory = \"4GiB\"");
+    let large = plan("memory = \"64GiB\"");
     let sizes = |plan: &ProcessPlan| plan.data.as_ref().map(|data| (data.bytes, data.volume_bytes >> 30)).unwrap();
     assert_eq!(sizes(&small), (4_000_000 * 440 + (288 << 20), 10));
     assert_eq!(sizes(&large), (64_000_000 * 440 + (288 << 20), 54));
@@ -565,7 +569,8 @@ fn prefill_and_decode_servers_have_settings_of_their_own() {
          [serving.decode]\ntp = 4\ndp = 2\ndp_attention = true\nextra_args = [\"--d\"]\nfirst_gpu = 0\n[serving.router]\nenv = {{ Y = \"2\" }}\n"
     ));
     let line = |role: ComponentRole| all.iter().find(|plan| plan.role == role).expect("a process");
-    let (prefill, decode) = (line(ComponentRole::Prefill), line(ComponentRole::Decode));
+    let prefill = line(ComponentRole::Prefill);
+    let decode = line(ComponentRole::Decode);
     let has = |plan: &ProcessPlan, words: &str| format!(" {} ", plan.argv.join(" ")).contains(&format!(" {words} "));
     assert!(
         has(prefill, "--tp-size 2") && has(prefill, "--base-gpu-id 4") && has(prefill, "--p"),

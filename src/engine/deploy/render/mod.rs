@@ -225,7 +225,9 @@ fn notes(context: &RenderContext<'_>, plan: &ProcessPlan) -> Vec<String> {
 
 /// A comment on the checksums of the client in `plan`: what its variable does, or what the key for it would do.
 fn checksum_note(context: &RenderContext<'_>, plan: &ProcessPlan) -> Option<String> {
-    let (name, variable, spec) = (&plan.name, checksum::VARIABLE, context.spec);
+    let name = &plan.name;
+    let variable = checksum::VARIABLE;
+    let spec = context.spec;
     match plan.variable(variable) {
         Some("1") => Some(format!("{variable}=1: {name} detects damaged objects. Cost: {}.", checksum::COST)),
         Some("0") => Some(format!("{variable}=0: {name} does not detect damaged objects.")),

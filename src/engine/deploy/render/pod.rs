@@ -391,7 +391,8 @@ fn probe(asked: &ProbeSpec) -> Value {
 
 /// Requests equal limits: L2 and segments are allocated at startup, and a pod that exceeds its request may be evicted.
 fn requirements(context: &RenderContext<'_>, plan: &ProcessPlan) -> Value {
-    let (resources, kubernetes) = (&plan.resources, &context.spec.kubernetes);
+    let resources = &plan.resources;
+    let kubernetes = &context.spec.kubernetes;
     let memory = resources.memory.map(quantity);
     let mut both: Vec<(String, Option<Value>)> = vec![("memory".to_owned(), memory.to_yaml())];
     if let Some((page, count)) = resources.hugepages {

@@ -41,7 +41,8 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
 }
 
 fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]) -> String {
-    let (spec, folder) = (context.spec, &context.spec.name);
+    let spec = context.spec;
+    let folder = &context.spec.name;
     let what = match plan.role {
         ComponentRole::Master => "Mooncake store master",
         ComponentRole::Store => "Mooncake store node",
@@ -212,7 +213,8 @@ fn sysctl(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> String {
 /// The pools that sysctl cannot set: 1 GiB pages, and pools of a single NUMA node.
 fn tmpfiles(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> Option<String> {
     let pools: Vec<_> = pools(plans).into_iter().filter(|(pool, _)| *pool != (MIB2, None)).collect();
-    let (mut boot, mut lines) = (Vec::new(), String::new());
+    let mut boot = Vec::new();
+    let mut lines = String::new();
     for ((page, node), count) in &pools {
         let of = node.map_or("kernel/mm".to_owned(), |node| format!("devices/system/node/node{node}"));
         lines.push_str(&format!("w /sys/{of}/hugepages/hugepages-{}kB/nr_hugepages - - - - {count}\n", page / 1024));
@@ -242,7 +244,9 @@ mod tests {
             plan.resources.hugepages = Some((MIB2, count));
             plan
         };
-        let (free, first, second) = (taking(None, 11), taking(Some(0), 100), taking(Some(1), 100));
+        let free = taking(None, 11);
+        let first = taking(Some(0), 100);
+        let second = taking(Some(1), 100);
         assert_eq!(pools(&[&free, &free]), BTreeMap::from([((MIB2, None), 22)]));
         let expected = BTreeMap::from([((MIB2, Some(0)), 106), ((MIB2, Some(1)), 106)]);
         assert_eq!(pools(&[&free, &first, &second]), expected);

@@ -366,7 +366,8 @@ async fn lookups<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>) -> Vec<Dura
 /// Joins the cluster as a client: reads each node's descriptor and sends an object through each node.
 async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &ClientConfig, facts: &mut ClusterFacts) -> ProbeResults {
     let mut config = config.clone();
-    (config.master, config.leader) = (facts.master.clone(), None);
+    config.master = facts.master.clone();
+    config.leader = None;
     config.transfer_deadline = query.limit;
     let client = match StoreClientBuilder::from(config).start(env.clone()).await {
         Ok(client) => client,

@@ -46,7 +46,8 @@ impl Headroom {
 }
 
 fn over_limit(what: &str, usage: &MemoryUsage, bytes: u64, most: u64) -> String {
-    let (used, capacity) = (ByteSize(usage.used), ByteSize(usage.capacity));
+    let used = ByteSize(usage.used);
+    let capacity = ByteSize(usage.capacity);
     format!("{what} uses {used} of {capacity}: {} more would exceed {most} % and could evict keys", ByteSize(bytes))
 }
 

@@ -51,7 +51,8 @@ pub(super) async fn probes<E: Env>(
         done: ProbeCounts::default(),
         left: Vec::new(),
     };
-    let (mut made, mut skipped) = (Vec::new(), Vec::new());
+    let mut made = Vec::new();
+    let mut skipped = Vec::new();
     let size = bytes as u64;
     let mut first = None;
     for (index, segment) in targets.into_iter().enumerate() {

@@ -24,7 +24,8 @@ pub(super) fn limit(facts: &HostFacts, check: &Check) -> CheckStatus {
         return CheckStatus::Passed("no cgroup limits CPU time".to_owned());
     };
     let field = |name: &str| stat.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
-    let (periods, cut) = (field("nr_periods").unwrap_or(0), field("nr_throttled").unwrap_or(0));
+    let periods = field("nr_periods").unwrap_or(0);
+    let cut = field("nr_throttled").unwrap_or(0);
     let seen = format!("{file} allows {cpus} CPUs; {cut} of {periods} periods were throttled");
     let throttled = periods > 0 && cut.saturating_mul(100) / periods >= THROTTLED_MAX;
     let (severity, finding) = if cpus < CPUS_MIN || throttled {

@@ -116,7 +116,8 @@ pub(super) fn per_node(facts: &HostFacts, check: &Check) -> CheckStatus {
             findings.push(find(check, Severity::Error, finding, seen.clone(), remedy));
         }
     }
-    let (most, least) = (pools.iter().map(|p| p.1).max().unwrap_or(0), pools.iter().map(|p| p.1).min().unwrap_or(0));
+    let most = pools.iter().map(|p| p.1).max().unwrap_or(0);
+    let least = pools.iter().map(|p| p.1).min().unwrap_or(0);
     if findings.is_empty() && facts.intent.pages_per_node.is_empty() && most > 0 && least == 0 {
         let finding = "only some NUMA nodes have free huge pages: allocations bound to the other nodes fail";
         let remedy = "reserve them per node: mcctl size-hugepages --apply";

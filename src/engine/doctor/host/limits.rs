@@ -63,7 +63,8 @@ pub(super) fn ipc_lock(facts: &HostFacts, check: &Check) -> CheckStatus {
     else {
         return CheckStatus::Skipped("/proc/self/status does not report the capabilities".to_owned());
     };
-    let (has, may) = (effective & IPC_LOCK != 0, bounding & IPC_LOCK != 0);
+    let has = effective & IPC_LOCK != 0;
+    let may = bounding & IPC_LOCK != 0;
     let in_container = facts.container();
     if has || uid == 0 || !may || in_container.is_none() {
         return CheckStatus::Passed(format!("uid {uid}, CAP_IPC_LOCK {}", if has { "effective" } else { "absent" }));

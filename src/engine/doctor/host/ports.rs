@@ -32,7 +32,8 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
         return CheckStatus::Skipped("ports can only be probed on this host".to_owned());
     }
     let asked = facts.intent.ports.is_some();
-    let (mut findings, mut seen) = (Vec::new(), Vec::new());
+    let mut findings = Vec::new();
+    let mut seen = Vec::new();
     for port in wanted(facts) {
         let Err(error) = can_listen(port) else {
             seen.push(format!("{port} is free"));

@@ -173,7 +173,8 @@ fn refused(end: &ProbedDevice, path: &ProbedPath, words: &str) -> Diagnosis {
     let why = |what: String, next: &str| Diagnosis { what, next: next.to_owned() };
     if words.contains("RTR") || words.contains("RTS") {
         let transition = if words.contains("to RTS") { "RTR to RTS" } else { "INIT to RTR" };
-        let (gid, kinds) = (row(&path.attempt.gid), kinds(&path.attempt.gid, path));
+        let gid = row(&path.attempt.gid);
+        let kinds = kinds(&path.attempt.gid, path);
         return why(format!("{transition} fails at the peer for this host's {gid}: {kinds}"), PEERS_ADDRESS);
     }
     if words.contains("QP count") {
@@ -199,7 +200,8 @@ fn refused(end: &ProbedDevice, path: &ProbedPath, words: &str) -> Diagnosis {
 
 /// Compares the address families of both GIDs.
 fn kinds(gid: &Gid, path: &ProbedPath) -> String {
-    let (local, remote) = (AddressFamily::of(&gid.gid), AddressFamily::of(&path.their_gid));
+    let local = AddressFamily::of(&gid.gid);
+    let remote = AddressFamily::of(&path.their_gid);
     match local == remote {
         true => format!("the peer's GID, the route between the networks, or the MTU: both GIDs are {}", local.name()),
         false => format!("the GID index: this host's GID is {}, but the peer's GID is {}", local.name(), remote.name()),
@@ -207,8 +209,10 @@ fn kinds(gid: &Gid, path: &ProbedPath) -> String {
 }
 
 fn rtr(end: &ProbedDevice, path: &ProbedPath, errno: i32) -> Diagnosis {
-    let (gid, remote) = (&path.attempt.gid, address(&path.their_gid));
-    let (name, local) = (Errno::from_raw(errno), row(gid));
+    let gid = &path.attempt.gid;
+    let remote = address(&path.their_gid);
+    let name = Errno::from_raw(errno);
+    let local = row(gid);
     let asked = end.asked.map(|variable| format!(" (set by {variable})")).unwrap_or_default();
     let netdev = gid.netdev.as_deref().unwrap_or("the interface");
     let families = (AddressFamily::of(&gid.gid), AddressFamily::of(&path.their_gid));
@@ -267,7 +271,8 @@ fn lost(end: &ProbedDevice, path: &ProbedPath, is_down: bool) -> Diagnosis {
         return down(end);
     }
     let gid = &path.attempt.gid;
-    let (local, remote) = (row(gid), address(&path.their_gid));
+    let local = row(gid);
+    let remote = address(&path.their_gid);
     let families = (AddressFamily::of(&gid.gid), AddressFamily::of(&path.their_gid));
     let what = |detail: String| format!("both queue pairs are in RTS, but no packet returns: {detail}");
     if !is_roce(end) {

@@ -115,7 +115,8 @@ pub(super) fn works(path: &ProbedPath) -> bool {
 
 fn stage(facts: &PeerFacts, id: &'static str, stage: PeerStage) -> CheckStatus {
     let mut findings = Vec::new();
-    let (mut good, mut seen) = (Vec::new(), 0);
+    let mut good = Vec::new();
+    let mut seen = 0;
     for peer in &facts.peers {
         let any_works = peer.probes.paths.iter().any(works);
         if stage == PeerStage::Connected {
@@ -196,7 +197,8 @@ fn name(peer: &PeerProbe, end: &ProbedDevice, path: &ProbedPath) -> String {
 
 /// Formats both endpoints with their addresses.
 fn ends(peer: &PeerProbe, end: &ProbedDevice, path: &ProbedPath) -> String {
-    let (local, remote) = (row(&path.attempt.gid), address(&path.their_gid));
+    let local = row(&path.attempt.gid);
+    let remote = address(&path.their_gid);
     let state = path.attempt.port_state.map_or_else(String::new, |state| format!(" {state}"));
     format!(
         "{} port {}{state}, {local}, MTU {}, to {}@{} {remote}",

@@ -303,8 +303,10 @@ fn read(facts: &ServingFacts) -> CheckStatus {
     let mut shares: Vec<String> = Vec::new();
     for (instance, page) in counted {
         let value = |name: &str| page.sum(&format!("sglang:{name}")).unwrap_or(0.0);
-        let (host, written) = (value("hicache_backup_tokens_total"), value("backuped_tokens_total"));
-        let (found, fetched) = (value("storage_prefetch_hit_tokens_total"), value("prefetched_tokens_total"));
+        let host = value("hicache_backup_tokens_total");
+        let written = value("backuped_tokens_total");
+        let found = value("storage_prefetch_hit_tokens_total");
+        let fetched = value("prefetched_tokens_total");
         let used = page.sum_where("sglang:cached_tokens_total", "cache_source", "storage").unwrap_or(0.0);
         let seen = format!(
             "{}: {host} tokens written to the host, {written} to the store, {found} found in the store, {fetched} fetched, {used} used{master}",

@@ -164,7 +164,8 @@ impl<'a, E: Env> ProbeTarget<'a, E> {
             return None;
         };
         let began = self.env.now();
-        let (mut last, mut quiet) = (0.0, 0);
+        let mut last = 0.0;
+        let mut quiet = 0;
         loop {
             let now = self.count("sglang:backuped_tokens_total").await? - before;
             quiet = if now > last { 0 } else { quiet + 1 };

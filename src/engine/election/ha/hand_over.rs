@@ -125,7 +125,8 @@ impl HaCore {
             HandOverStep::Releasing if leader.is_key_gone => {
                 // The key expired before it was deleted, so the record does not state that the hand-over was completed.
                 if let Some(hand_over) = &mut leader.hand_over {
-                    (hand_over.step, hand_over.since) = (HandOverStep::Ready, now);
+                    hand_over.step = HandOverStep::Ready;
+                    hand_over.since = now;
                 }
             }
             HandOverStep::Releasing => self.request_deletion(),
@@ -164,7 +165,9 @@ impl HaCore {
             return self.cancel_hand_over(now, problem);
         }
         if is_gone && let Some(other) = leader.replicas.best().filter(|other| *other != hand_over.to) {
-            (hand_over.to, hand_over.since, hand_over.step) = (other, now, HandOverStep::Preparing);
+            hand_over.to = other;
+            hand_over.since = now;
+            hand_over.step = HandOverStep::Preparing;
             let take_over = HaMessage::TakeOver { last: hand_over.last };
             return self.actions.push(HaAction::Send(other, take_over));
         }

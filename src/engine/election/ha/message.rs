@@ -75,7 +75,8 @@ impl HaMessage {
                 let stamp = number(input)?;
                 let seen = number(input)?;
                 let given = |bit: u8, value: u64| (flags & bit != 0).then_some(value);
-                let (echo, key_seen) = (given(1, stamp), given(2, seen));
+                let echo = given(1, stamp);
+                let key_seen = given(2, seen);
                 HaMessage::Ack(StandbyAck { applied, echo, key_seen, is_preparing: flags & 4 != 0 })
             }
             tag::TAKE_OVER => HaMessage::TakeOver { last: number(input)? },

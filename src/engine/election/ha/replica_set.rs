@@ -257,7 +257,8 @@ mod tests {
 
     #[test]
     fn a_late_standby_leaves_only_if_it_lacks_changes_and_can_return() {
-        let (mut set, timeout) = (in_sync(), Duration::from_secs(1));
+        let mut set = in_sync();
+        let timeout = Duration::from_secs(1);
         let late = Mono::ZERO + timeout;
         set.expire(late, timeout, 5, None);
         assert!(set.wanted().eq([ID]), "no response waits for it");

@@ -94,7 +94,8 @@ pub(super) struct CrashRun<'a> {
 
 /// Runs processes until `lives` of them have crashed, and then damages the disk.
 pub(super) fn run(seed: u64, lives: u32, counts: &mut CrashCounts) -> Result<(), BrokenPromise> {
-    let (rng, storage) = (Rng::new(!seed), SimulatedStorage::new(seed));
+    let rng = Rng::new(!seed);
+    let storage = SimulatedStorage::new(seed);
     let mut run = CrashRun { rng, storage, history: Vec::new(), flushed: 0, durable: 0, stated: 0, counts };
     for _ in 0..lives {
         let count: u64 = run.storage.operations().values().sum();
@@ -128,7 +129,8 @@ impl CrashRun<'_> {
             Crash::Kill => self.counts.kills += 1,
             Crash::Power => {
                 self.counts.power_losses += 1;
-                (self.flushed, self.stated) = (self.durable, 0);
+                self.flushed = self.durable;
+                self.stated = 0;
             }
         }
     }
@@ -194,7 +196,8 @@ impl CrashRun<'_> {
     fn flush(&mut self, log: &LogWriter) -> Result<(), End> {
         let flushed = log.flush(log.appended())?;
         assert!(flushed >= self.flushed && flushed <= log.appended());
-        (self.flushed, self.stated) = (flushed, flushed);
+        self.flushed = flushed;
+        self.stated = flushed;
         Ok(())
     }
 
@@ -239,7 +242,8 @@ impl CrashRun<'_> {
     fn maybe_fault(&mut self, one_in: usize) {
         if self.chance(one_in) {
             let operation = FAULTS[self.rng.below(FAULTS.len())];
-            let (after, errno) = (self.rng.below(12) as u64, ERRORS[self.rng.below(ERRORS.len())]);
+            let after = self.rng.below(12) as u64;
+            let errno = ERRORS[self.rng.below(ERRORS.len())];
             self.storage.set_fault(Some(DiskFault { operation, after, errno, is_permanent: self.rng.below(2) == 0 }));
             *self.counts.faults.entry(operation).or_default() += 1;
         }
@@ -319,7 +323,8 @@ impl CrashRun<'_> {
 
 /// The offsets in a snapshot at which a chunk ends, without the last one.
 fn chunk_ends(bytes: &[u8]) -> Vec<usize> {
-    let (mut ends, mut at) = (vec![512], 512);
+    let mut ends = vec![512];
+    let mut at = 512;
     while at + 9 < bytes.len() {
         at += 9 + u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
         ends.push(at);

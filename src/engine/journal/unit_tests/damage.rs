@@ -194,7 +194,8 @@ fn with_lost_frame(crash: Crash) -> SimulatedStorage {
 
 #[test]
 fn a_reordered_write_is_a_torn_tail_only_after_a_power_loss() {
-    let (file, offset) = (log_name(1), offset_of(4));
+    let file = log_name(1);
+    let offset = offset_of(4);
     let error = read(&with_lost_frame(Crash::Kill)).err().unwrap();
     assert_eq!(position(error), (file.clone(), offset, Corruption::Frame { expected: 4, next: 5 }));
 

@@ -41,7 +41,8 @@ struct RecoveredEntries {
 }
 
 fn recover(dir: &DataDir) -> Result<RecoveredEntries, JournalError> {
-    let (mut entries, mut gap) = (Vec::new(), None);
+    let mut entries = Vec::new();
+    let mut gap = None;
     let report = dir.recover(|item| {
         match item {
             RecoveredItem::SnapshotBegin { .. } => assert_eq!(entries, [], "a snapshot comes first"),

@@ -15,7 +15,8 @@ fn a_large_snapshot_is_written_and_synced_in_pieces() {
     let (dir, log, _) = start(&storage, SMALL);
     let chunk = |number: u8| (number, vec![number; 300_000 + usize::from(number)]);
     let count = |operation| storage.operations()[&operation];
-    let (writes, syncs) = (count(StorageOperation::Write), count(StorageOperation::Sync));
+    let writes = count(StorageOperation::Write);
+    let syncs = count(StorageOperation::Sync);
     let mut snapshot = dir.begin_snapshot(0, Unix(9)).unwrap();
     for (kind, payload) in (0..40).map(chunk) {
         snapshot.chunk(kind, &payload).unwrap();
@@ -24,7 +25,8 @@ fn a_large_snapshot_is_written_and_synced_in_pieces() {
     // 12 MB: one write for each chunk and one for the trailer, a sync after 8 MiB and one at the end.
     assert_eq!((count(StorageOperation::Write) - writes, count(StorageOperation::Sync) - syncs), (41, 2));
 
-    let (storage, mut found) = (storage.crash(Crash::Power), Vec::new());
+    let storage = storage.crash(Crash::Power);
+    let mut found = Vec::new();
     let report = open(&storage).unwrap().recover(|item| {
         if let RecoveredItem::SnapshotChunk { kind, payload } = item {
             found.push((kind, payload.to_vec()));

@@ -60,7 +60,8 @@ fn threads_append_flush_and_sync_at_the_same_time() {
     assert_eq!((log.appended(), log.flushed()), (THREADS * FRAMES, THREADS * FRAMES));
     drop((dir, log));
 
-    let (mut next, mut first) = (vec![None; 4], None);
+    let mut next = [None; 4];
+    let mut first = None;
     let report = new()
         .recover(|item| {
             if let RecoveredItem::Record { sequence, payload, .. } = item {

@@ -103,7 +103,8 @@ impl GenerateParser {
         }
         self.meta = META.find(data).map_or(0, |at| data.len() - at);
         let meta = frame.meta_info.unwrap_or_default();
-        let (ids, text) = (frame.output_ids.unwrap_or_default(), frame.text.unwrap_or_default());
+        let ids = frame.output_ids.unwrap_or_default();
+        let text = frame.text.unwrap_or_default();
         // If the server sends no count, count the IDs.
         let sum = meta.completion_tokens.unwrap_or(self.tokens.saturating_add(ids.len() as u32));
         if self.deltas.is_none() && self.tokens > 0 && sum > self.tokens {
@@ -117,7 +118,8 @@ impl GenerateParser {
             self.ids.extend_from_slice(&ids);
             self.text.push_str(&text);
         } else {
-            (self.ids, self.text) = (ids, text.into_owned());
+            self.ids = ids;
+            self.text = text.into_owned();
         }
         apply_meta(meta, answer);
         Some(sum)
@@ -125,7 +127,8 @@ impl GenerateParser {
 
     /// Ends the stream. If the stream was cut off, only the token count is known.
     pub(super) fn finish(self, answer: &mut ModelAnswer) {
-        (answer.output_ids, answer.text) = (self.ids, self.text);
+        answer.output_ids = self.ids;
+        answer.text = self.text;
         if self.tokens > 0 {
             answer.completion_tokens = answer.completion_tokens.max(Some(self.tokens));
         }

@@ -268,7 +268,9 @@ mod tests {
 
     /// Parses `bytes` in pieces of `step`. The number of bytes read serves as the time.
     fn read(dialect: Dialect, bytes: &[u8], step: usize) -> (ModelAnswer, Vec<TokenArrival>) {
-        let (mut reader, mut arrivals, mut at) = (AnswerReader::new(dialect), Vec::new(), 0);
+        let mut reader = AnswerReader::new(dialect);
+        let mut arrivals = Vec::new();
+        let mut at = 0;
         for piece in bytes.chunks(step) {
             at += piece.len();
             reader
@@ -471,7 +473,8 @@ mod tests {
                 [(Dialect::Generate, "generate.sse"), (Dialect::Chat, "chat.sse"), (Dialect::Completions, "completions.sse")]
             {
                 let bytes = fixture(name);
-                let (whole, cut) = (read(dialect, &bytes, usize::MAX), read(dialect, &bytes, step));
+                let whole = read(dialect, &bytes, usize::MAX);
+                let cut = read(dialect, &bytes, step);
                 prop_assert_eq!(whole.0, cut.0);
                 prop_assert_eq!(whole.1.len(), cut.1.len());
             }

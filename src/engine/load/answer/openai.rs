@@ -149,7 +149,8 @@ impl FrameTemplate {
         if data.get(from..)?.get(..words.len())? != words.as_bytes() {
             return None;
         }
-        let (before, after) = (&data[..from], &data[from + words.len()..]);
+        let before = &data[..from];
+        let after = &data[from + words.len()..];
         (before.ends_with(b"\"") && after.starts_with(b"\"")).then(|| FrameTemplate {
             before: before.to_vec(),
             after: after.to_vec(),
@@ -220,7 +221,8 @@ mod tests {
         let thought = |words: &str| chat(words).replace("content", "reasoning_content");
         let text = |words: &str| format!(r#"{{"choices":[{{"index":0,"text":"{words}","finish_reason":null}}]}}"#);
         for (frame, kept) in [(&chat as &dyn Fn(&str) -> String, "one two"), (&thought, ""), (&text, "one two")] {
-            let (mut progress, mut answer) = (OpenAiParser::default(), ModelAnswer::default());
+            let mut progress = OpenAiParser::default();
+            let mut answer = ModelAnswer::default();
             assert_eq!(progress.read(frame("one").as_bytes(), &mut answer), Some(1));
             let around = progress.around.as_ref().expect("a template");
             assert_eq!(around.words(frame(" two").as_bytes()), Some(" two"));

@@ -35,7 +35,8 @@ impl SseParser {
     pub fn push(&mut self, bytes: &[u8], mut emit: impl FnMut(SseEvent<'_>)) -> Result<(), FrameTooLong> {
         let mut rest = bytes;
         while let Some(end) = memchr::memchr(b'\n', rest) {
-            let (line, after) = (&rest[..end], &rest[end + 1..]);
+            let line = &rest[..end];
+            let after = &rest[end + 1..];
             rest = after;
             if self.line.is_empty() {
                 parse_line(line, &mut emit);
@@ -69,7 +70,8 @@ mod tests {
     use super::*;
 
     fn events(pieces: &[&str]) -> Vec<String> {
-        let (mut frames, mut all) = (SseParser::default(), Vec::new());
+        let mut frames = SseParser::default();
+        let mut all = Vec::new();
         for piece in pieces {
             let emit = |event: SseEvent<'_>| {
                 all.push(match event {
@@ -92,7 +94,8 @@ mod tests {
 
     #[test]
     fn endless_line_is_refused() {
-        let (mut frames, piece) = (SseParser::default(), vec![b'x'; FRAME_BYTES_MAX / 4]);
+        let mut frames = SseParser::default();
+        let piece = vec![b'x'; FRAME_BYTES_MAX / 4];
         let results: Vec<bool> = (0..5).map(|_| frames.push(&piece, |_| {}).is_ok()).collect();
         assert_eq!(results, [true, true, true, true, false]);
     }

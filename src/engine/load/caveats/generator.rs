@@ -76,7 +76,8 @@ mod tests {
         ran.delays.record(Duration::from_micros(90), 1000);
         assert_eq!(ran.caveats(), []);
         ran.delays.record(Duration::from_millis(50), 20);
-        (ran.share, ran.resent) = (Some(0.97), 3);
+        ran.share = Some(0.97);
+        ran.resent = 3;
         let caveats = ran.caveats();
         assert!(
             matches!(

@@ -13,7 +13,8 @@ const WAIT_MAX: Duration = Duration::from_millis(1);
 impl PassResult {
     /// Returns the caveats about the pass at this `load`.
     pub fn caveats(&self, load: &OfferedLoad) -> Vec<LoadCaveat> {
-        let (tally, all) = (&self.tally, &self.tally.all);
+        let tally = &self.tally;
+        let all = &self.tally.all;
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let mut caveats = Vec::new();
         if let (Some(lag), Some(ttft)) = (tally.lag.summary(), all.ttft.summary())

@@ -25,7 +25,8 @@ impl SideLag {
     pub(super) fn of(both: &PairedPasses<'_>) -> [SideLag; 2] {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         [0, 1].map(|side| {
-            let (mut lag, mut delays) = (LatencyHistogram::default(), LatencyHistogram::default());
+            let mut lag = LatencyHistogram::default();
+            let mut delays = LatencyHistogram::default();
             for pass in &both.passes[side] {
                 lag.add(&pass.tally.lag);
                 delays.add(&pass.ran.delays);

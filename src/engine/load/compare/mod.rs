@@ -134,7 +134,8 @@ impl<'a> PairedPasses<'a> {
                 let well = pass.figures.iter().filter(|figure| figure.well);
                 well.map(|figure| (figure.turn, *figure)).collect::<BTreeMap<Turn, Figure>>()
             };
-            let (mut of_a, of_b) = (well(a), well(b));
+            let mut of_a = well(a);
+            let of_b = well(b);
             for (turn, figure) in of_b {
                 match of_a.remove(&turn) {
                     Some(other) => both.pairs.push((*block, other, figure)),

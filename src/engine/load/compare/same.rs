@@ -72,13 +72,15 @@ pub(super) fn refusals(both: &PairedPasses<'_>) -> Vec<ComparisonRefusal> {
     for (of, (a, b)) in [("sent", sum(|figure| figure.prompt)), ("received", sum(|figure| figure.completion))] {
         let apart = a.abs_diff(b) as f64 / a.max(b).max(1) as f64;
         if apart > TOKENS_APART {
-            let (name_a, name_b) = (name_a.clone(), name_b.clone());
+            let name_a = name_a.clone();
+            let name_b = name_b.clone();
             found.push(ComparisonRefusal::Tokens { of, name_a, name_b, a, b, percent: apart * 100.0 });
         }
     }
     let ([at_a, at_b], of) = (both.warm(), both.first_prompts().count() as u64);
     if at_a.abs_diff(at_b) as f64 > WARM_APART * of as f64 {
-        let (name_a, name_b) = (name_a.clone(), name_b.clone());
+        let name_a = name_a.clone();
+        let name_b = name_b.clone();
         found.push(ComparisonRefusal::Warm { name_a, name_b, at_a, at_b, of });
     }
     let differ = both.first_prompts().filter(|(_, a, b)| a.prompt != b.prompt).count() as u64;

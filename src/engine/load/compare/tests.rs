@@ -27,7 +27,8 @@ fn ms(ms: f64) -> Duration {
 
 /// A request with a TTFT of `ttft` ms and seven further tokens, `gap` ms apart.
 fn record(turn: Turn, ttft: f64, gap: f64) -> TimedRequest {
-    let (first, last) = (ms(ttft), ms(ttft + 7.0 * gap));
+    let first = ms(ttft);
+    let last = ms(ttft + 7.0 * gap);
     TimedRequest {
         turn,
         planned: Duration::ZERO,
@@ -209,7 +210,8 @@ fn first_prompts_that_an_earlier_run_cached_are_a_caveat() {
     let mut passes = measured(1.0, 1);
     for pass in passes.iter_mut().filter(|pass| pass.id.side == 1) {
         for figure in pass.figures.iter_mut().filter(|figure| figure.turn.index == 0) {
-            (figure.expected, figure.cached) = (Some(0), 64);
+            figure.expected = Some(0);
+            figure.cached = 64;
         }
     }
     let found = EndpointComparison::of(&passes, ComparedSides::of(2), ["A", "B"], &TERMS);

@@ -82,7 +82,8 @@ pub fn questions(sizes: &[CacheSizes; 2]) -> Vec<TierQuestion> {
     let mut ask = |tier, above| found.push(TierQuestion { tier, above });
     let device = a.device_tokens.max(b.device_tokens);
     let memory = a.memory_max().max(b.memory_max());
-    let (l1, l2) = (differ(a.device_tokens, b.device_tokens), differ(a.host_tokens, b.host_tokens));
+    let l1 = differ(a.device_tokens, b.device_tokens);
+    let l2 = differ(a.host_tokens, b.host_tokens);
     let l3 = a.has_storage != b.has_storage;
     if l1 {
         ask(ComparedTier::Device, a.device_tokens.min(b.device_tokens));

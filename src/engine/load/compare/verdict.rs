@@ -106,26 +106,36 @@ impl EndpointComparison {
         let mut caveats = Vec::new();
         for one in &compared {
             for (side, name) in [a, b].into_iter().enumerate() {
-                let (name, lag) = (name.to_owned(), one.lag[side]);
+                let name = name.to_owned();
+                let lag = one.lag[side];
                 if lag.p99_ms > terms.lag_limit.as_secs_f64() * 1e3 {
-                    let (pass, limit) = (one.pass.clone(), terms.lag_limit);
-                    let (p99_ms, mean_ms) = (lag.p99_ms, lag.mean_ms);
+                    let pass = one.pass.clone();
+                    let limit = terms.lag_limit;
+                    let p99_ms = lag.p99_ms;
+                    let mean_ms = lag.mean_ms;
                     caveats.push(LoadCaveat::LagInComparison { pass, name: name.clone(), p99_ms, mean_ms, limit });
                 }
                 if one.warm[side] > 0 {
-                    let (pass, count, of) = (one.pass.clone(), one.warm[side], one.first_prompts);
+                    let pass = one.pass.clone();
+                    let count = one.warm[side];
+                    let of = one.first_prompts;
                     caveats.push(LoadCaveat::FirstPromptsCached { pass, name, count, of });
                 }
             }
             if one.refusals.is_empty() && one.excluded != [0, 0] {
                 let ([at_a, at_b], pass) = (one.excluded, one.pass.clone());
-                let (a, b) = (a.to_owned(), b.to_owned());
+                let a = a.to_owned();
+                let b = b.to_owned();
                 caveats.push(LoadCaveat::RequestsExcluded { pass, a, b, at_a, at_b });
             }
-            let (pass, a) = (one.pass.clone(), a.to_owned());
+            let pass = one.pass.clone();
+            let a = a.to_owned();
             if one.dropped > 0 && one.blocks > 0 {
-                let (pass, a, b) = (pass.clone(), a.clone(), b.to_owned());
-                let (dropped, blocks) = (one.dropped, one.blocks + one.dropped);
+                let pass = pass.clone();
+                let a = a.clone();
+                let b = b.to_owned();
+                let dropped = one.dropped;
+                let blocks = one.blocks + one.dropped;
                 caveats.push(LoadCaveat::BlocksDropped { pass, a, b, dropped, blocks });
             }
             if one.blocks < 2 && one.refusals.is_empty() {

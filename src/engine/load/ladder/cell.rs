@@ -65,7 +65,8 @@ impl MedianTtft {
     /// Returns the median of `times` in milliseconds, or `None` without any.
     pub(super) fn of(times: &[f64]) -> Option<MedianTtft> {
         let MedianInterval { median: median_ms, bounds } = median_interval(times, LEVEL)?;
-        let (low_ms, high_ms) = (bounds.map(|bounds| bounds.0), bounds.map(|bounds| bounds.1));
+        let low_ms = bounds.map(|bounds| bounds.0);
+        let high_ms = bounds.map(|bounds| bounds.1);
         let min_ms = times.iter().copied().fold(f64::INFINITY, f64::min);
         let max_ms = times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         Some(MedianTtft { median_ms, low_ms, high_ms, min_ms, max_ms })

@@ -196,7 +196,8 @@ mod tests {
     fn a_prompt_of_one_page_is_served_from_no_tier() {
         let mut figures = figures();
         for (_, figure) in &mut figures {
-            (figure.storage, figure.cached) = (0, 0);
+            figure.storage = 0;
+            figure.cached = 0;
         }
         let ladder = Ladder::of(&prompts(), 2048, &figures);
         let verified =
@@ -208,7 +209,8 @@ mod tests {
     fn requests_answered_by_another_tier_do_not_count() {
         let mut figures = figures();
         for (_, figure) in figures.iter_mut().filter(|(tier, _)| *tier == LadderTier::Storage) {
-            (figure.storage, figure.host) = (figure.storage - 16, 16);
+            figure.storage -= 16;
+            figure.host = 16;
         }
         let ladder = Ladder::of(&prompts(), 16, &figures);
         let storage: Vec<&LadderCell> = ladder.rungs.iter().filter(|rung| rung.tier == LadderTier::Storage).collect();

@@ -61,7 +61,8 @@ impl BreakEven {
             .filter(|rung| rung.tier == tier)
             .filter_map(|rung| Some((rung.length, rung.saved.as_ref()?.verdict)))
             .collect();
-        let (first, last) = (verdicts.first()?.0, verdicts.last()?.0);
+        let first = verdicts.first()?.0;
+        let last = verdicts.last()?.0;
         let faster = verdicts.iter().rev().take_while(|(_, verdict)| *verdict == TierVerdict::Faster);
         let shown_from = faster.last().map(|(length, _)| *length);
         let fit = |tier: LadderTier| fits.iter().find(|fit| fit.tier == tier);

@@ -23,7 +23,8 @@ pub(super) fn median_interval(values: &[f64], level: f64) -> Option<MedianInterv
 
 /// Returns the median of values in ascending order.
 pub(super) fn middle(sorted: &[f64]) -> Option<f64> {
-    let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
+    let low = sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    let high = sorted.get(sorted.len() / 2)?;
     Some(f64::midpoint(*low, *high))
 }
 
@@ -43,7 +44,8 @@ fn bound_rank(samples: usize, level: f64) -> usize {
     }
     let outside = (1.0 - level) / 2.0;
     // The number of values below the true median is binomial.
-    let (mut term, mut below) = (0.5_f64.powi(samples as i32), 0.0);
+    let mut term = 0.5_f64.powi(samples as i32);
+    let mut below = 0.0;
     for rank in 0..samples {
         below += term;
         if below > outside {
@@ -58,7 +60,9 @@ fn bound_rank(samples: usize, level: f64) -> usize {
 /// the sample size at each look, in ascending order; each sample contains the previous one.
 pub(super) fn error_of_looks(looks: &[usize], level: f64) -> f64 {
     // The probability of each number of values below 0, without an exclusion at an earlier look.
-    let (mut open, mut samples, mut excluded) = (vec![1.0], 0, 0.0);
+    let mut open = vec![1.0];
+    let mut samples = 0;
+    let mut excluded = 0.0;
     for look in looks {
         while samples < *look {
             let mut next = vec![0.0; open.len() + 1];
@@ -66,7 +70,8 @@ pub(super) fn error_of_looks(looks: &[usize], level: f64) -> f64 {
                 next[below] += probability / 2.0;
                 next[below + 1] += probability / 2.0;
             }
-            (open, samples) = (next, samples + 1);
+            open = next;
+            samples += 1;
         }
         let rank = bound_rank(samples, level);
         for (below, probability) in open.iter_mut().enumerate() {

@@ -87,12 +87,15 @@ impl LadderPrompts {
     /// Splits `conversations` into groups of at most `tokens` tokens each. A group always contains at least one prompt, even if that prompt
     /// is longer.
     pub fn groups(&self, conversations: Range<u32>, tokens: u64) -> Vec<Range<u32>> {
-        let (mut groups, mut from, mut sum) = (Vec::new(), conversations.start, 0);
+        let mut groups = Vec::new();
+        let mut from = conversations.start;
+        let mut sum = 0;
         for at in conversations.clone() {
             let length = u64::from(self.length(at) + self.output);
             if at > from && sum + length > tokens {
                 groups.push(from..at);
-                (from, sum) = (at, 0);
+                from = at;
+                sum = 0;
             }
             sum += length;
         }

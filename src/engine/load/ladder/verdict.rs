@@ -102,7 +102,8 @@ impl TimeSaved {
                 .or_else(|| outliers(&computed, true))
                 .unwrap_or(Undecided::Overlap { low_ms, high_ms }),
         });
-        let (low_ms, high_ms) = (bounds.map(|bounds| bounds.0), bounds.map(|bounds| bounds.1));
+        let low_ms = bounds.map(|bounds| bounds.0);
+        let high_ms = bounds.map(|bounds| bounds.1);
         Some(TimeSaved { pairs: pairs.len(), median_ms: median, low_ms, high_ms, verdict, reason })
     }
 

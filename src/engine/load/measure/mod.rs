@@ -125,7 +125,8 @@ pub struct Tally {
 impl Tally {
     /// Adds `record` to the totals.
     pub fn add(&mut self, record: &TimedRequest) {
-        let (exchange, planned) = (&record.exchange, record.planned);
+        let exchange = &record.exchange;
+        let planned = record.planned;
         let answer = &exchange.answer;
         self.series.add(record);
         self.bad_frames += u64::from(answer.bad_frames);

@@ -143,8 +143,10 @@ impl TimeSeries {
 
     /// Spreads `amount` evenly between `from` and `to`.
     fn spread(&mut self, from: Duration, to: Duration, amount: f64, of: impl Fn(&mut Bucket) -> &mut f64) {
-        let (from, to) = (from.min(LATEST), to.min(LATEST));
-        let (first, last) = (self.place(from), self.place(to));
+        let from = from.min(LATEST);
+        let to = to.min(LATEST);
+        let first = self.place(from);
+        let last = self.place(to);
         let whole = to.saturating_sub(from).as_secs_f64();
         if first >= last || whole <= 0.0 {
             *of(&mut self.buckets[last]) += amount;

@@ -62,10 +62,12 @@ impl PromptSource {
         let computed = prompt.saturating_sub(answer.cached_in_all());
         let tiers = [PromptSource::Device, PromptSource::Host, PromptSource::Storage, PromptSource::CachedSomewhere];
         // With equal parts, the slower source determines the latency.
-        let (mut source, mut most) = (PromptSource::Computed, computed);
+        let mut source = PromptSource::Computed;
+        let mut most = computed;
         for (tier, tokens) in tiers.into_iter().zip(answer.cached_by_tier()) {
             if tokens > most {
-                (source, most) = (tier, tokens);
+                source = tier;
+                most = tokens;
             }
         }
         Some(source)
@@ -88,7 +90,8 @@ impl LineFit {
     fn add(&mut self, x: f64, y: f64) {
         self.count += 1;
         let n = self.count as f64;
-        let (dx, dy) = (x - self.mean_x, y - self.mean_y);
+        let dx = x - self.mean_x;
+        let dy = y - self.mean_y;
         self.mean_x += dx / n;
         self.mean_y += dy / n;
         self.xx += dx * (x - self.mean_x);
@@ -99,7 +102,8 @@ impl LineFit {
 
     /// Returns the value of the line at `x` and the square of its standard error.
     fn at(&self, x: f64) -> (f64, f64) {
-        let (n, slope) = (self.count as f64, self.xy / self.xx);
+        let n = self.count as f64;
+        let slope = self.xy / self.xx;
         let residual = ((self.yy - slope * self.xy) / (n - 2.0)).max(0.0);
         let away = x - self.mean_x;
         (self.mean_y + slope * away, residual * (1.0 / n + away * away / self.xx))
@@ -319,7 +323,8 @@ mod tests {
     fn time_in_the_queue_does_not_count_but_the_wait_for_storage_does() {
         let queued = |queue: f64, wait: f64| {
             let mut answer = answer(100, 0, 0, 96);
-            (answer.times.queue, answer.times.storage_prefetch_wait) = (Some(queue), Some(wait));
+            answer.times.queue = Some(queue);
+            answer.times.storage_prefetch_wait = Some(wait);
             without_queue(&answer, Duration::from_millis(100))
         };
         assert_eq!(queued(0.06, 0.01), Duration::from_millis(50));

@@ -44,7 +44,8 @@ impl RateCurve {
     fn halve(&mut self) {
         let pairs = self.part.len().div_ceil(2);
         for i in 0..pairs {
-            let (a, b) = (2 * i, 2 * i + 1);
+            let a = 2 * i;
+            let b = 2 * i + 1;
             let at = |list: &[f64], i: usize| list.get(i).copied().unwrap_or(0.0);
             self.part[i] = (at(&self.part, a) + at(&self.step, a) + at(&self.part, b)) / 2.0;
             self.step[i] = at(&self.step, a) + at(&self.step, b);
@@ -207,7 +208,8 @@ impl SteadyState {
         }
         // Tolerate rounding errors in the floating-point sums.
         let least = peak * ratio - 1e-9;
-        let (mut best, mut from) = (0..0, None);
+        let mut best = 0..0;
+        let mut from = None;
         for piece in 0..=pieces {
             match (flying.get(piece).is_some_and(|level| *level >= least), from) {
                 (true, None) => from = Some(piece),
@@ -221,7 +223,8 @@ impl SteadyState {
             }
         }
         let mean = |course: &RateCurve| course.means(best.end)[best.clone()].iter().sum::<f64>() / best.len() as f64;
-        let (waited, first) = (mean(&self.waited), mean(&self.first));
+        let waited = mean(&self.waited);
+        let first = mean(&self.first);
         Some(SteadyWindow {
             from: self.width * best.start as u32,
             to: self.width * best.end as u32,

@@ -150,7 +150,8 @@ impl Measurement {
             }
             let limit = side.target.limits.connect.min(RESPONSE_LIMIT);
             if !server.responds(env, limit).await {
-                let (name, target) = (side.name.clone(), Box::new(side.target.clone()));
+                let name = side.name.clone();
+                let target = Box::new(side.target.clone());
                 return Some(SilentServer { name, target, limit });
             }
             checked.push(&side.target);

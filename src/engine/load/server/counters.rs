@@ -192,7 +192,8 @@ impl ServerCounters {
         for (mine, theirs) in rates {
             *mine = BandwidthSum { sum: mine.sum + theirs.sum, count: mine.count + theirs.count };
         }
-        let (mine, theirs) = (&mut self.now, other.now);
+        let mine = &mut self.now;
+        let theirs = other.now;
         *mine = ServerGauges {
             running: mine.running.saturating_add(theirs.running),
             queued: mine.queued.saturating_add(theirs.queued),

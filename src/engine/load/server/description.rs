@@ -120,7 +120,8 @@ impl ServerDescription {
         let member = |name: &str| [&document[name], &state[name]].into_iter().find(|value| !value.is_null());
         let word = |name: &str| member(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(bounded);
         let number = |name: &str| member(name).and_then(Value::as_u64).filter(|n| *n > 0);
-        let (page_size, tokens) = (number("page_size"), number("max_total_num_tokens"));
+        let page_size = number("page_size");
+        let tokens = number("max_total_num_tokens");
         if page_size.is_none() && tokens.is_none() {
             return None;
         }

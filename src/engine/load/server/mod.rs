@@ -244,7 +244,8 @@ impl ServerClient {
     pub async fn clear<E: Env>(&self, env: &E, within: Duration) -> Result<ClearResult, ServerCallError> {
         let url = format!("{}/hicache/storage-backend/clear", self.base);
         let begun = env.now();
-        let (mut least, mut fell) = (u64::MAX, begun);
+        let mut least = u64::MAX;
+        let mut fell = begun;
         loop {
             let answer = self.post(&url).await?;
             if !answer.is_ok() {
@@ -257,7 +258,8 @@ impl ServerClient {
                 return Ok(ClearResult { left, took });
             }
             if left.is_some_and(|left| left < least) {
-                (least, fell) = (left.unwrap_or(0), now);
+                least = left.unwrap_or(0);
+                fell = now;
             }
             if now.since(fell) >= LEASE || took >= within {
                 return Ok(ClearResult { left, took });
@@ -272,7 +274,8 @@ impl ServerClient {
         const STILL: Duration = Duration::from_secs(2);
         const POLL: Duration = Duration::from_millis(50);
         let begun = env.now();
-        let (mut before, mut since) = (None, begun);
+        let mut before = None;
+        let mut since = begun;
         loop {
             let Some(now) = self.counters(true).await else {
                 env.sleep(STILL.min(within)).await;
@@ -282,7 +285,8 @@ impl ServerClient {
             let is_idle = now.now.running == 0 && now.now.queued == 0;
             let here = (now.backed_up, now.stored, now.requests);
             if before != Some(here) {
-                (before, since) = (Some(here), at);
+                before = Some(here);
+                since = at;
             } else if is_idle && now.stored >= now.backed_up {
                 return SettleResult::Idle;
             } else if at.since(since) >= STILL {

@@ -240,7 +240,8 @@ impl ShortfallWatcher {
     ) -> ShortfallReport {
         let mut report = ShortfallReport { requests: self.requests, ..ShortfallReport::default() };
         report.unexamined = self.requests - self.found.len() as u64;
-        let (mut bare, mut others) = (Vec::new(), Vec::new());
+        let mut bare = Vec::new();
+        let mut others = Vec::new();
         for PendingShortfall { short, since, came, until } in self.found {
             let since = since.map_or(before.unwrap_or(started), |since| started + since);
             let short = Shortfall { since, came: started + came, until: started + until, ..short };
@@ -373,7 +374,8 @@ mod tests {
             ..ModelAnswer::default()
         };
         let mut exchange = Exchange::without_connection(Duration::ZERO, end, String::new());
-        (exchange.answer, exchange.outcome) = (answer, ExchangeOutcome::Ok);
+        exchange.answer = answer;
+        exchange.outcome = ExchangeOutcome::Ok;
         TimedRequest {
             turn: Turn { conversation, index },
             planned: Duration::ZERO,

@@ -54,7 +54,8 @@ impl CounterHistory {
         if self.points.len() > POINTS_MAX {
             // Drop marked samples only if too few other samples remain.
             let spare = self.points.iter().filter(|(_, marks)| !marks).count() >= POINTS_MAX / 8;
-            let (mut place, last) = (0, self.points.len() - 1);
+            let mut place = 0;
+            let last = self.points.len() - 1;
             self.points.retain(|(_, marks)| {
                 let at = place;
                 place += 1;
@@ -155,7 +156,9 @@ impl Scraper {
     /// Starts scraping `server` at the interval `every`.
     pub fn start<E: Env>(env: &E, server: ServerClient, every: Duration) -> Scraper {
         let shared = Arc::new(ScrapeState::default());
-        let (env, scraped, mine) = (env.clone(), server.clone(), Arc::clone(&shared));
+        let env = env.clone();
+        let scraped = server.clone();
+        let mine = Arc::clone(&shared);
         let task = tokio::spawn(async move {
             loop {
                 let wanted = deadline(&env, every, mine.wanted.notified()).await.is_ok();

@@ -139,7 +139,9 @@ impl SessionCaches {
             match counted {
                 Some((counters, rows, master)) => {
                     observed.agrees = tally.is_some().then(|| agree(&rows));
-                    (observed.counters, observed.compared, observed.master) = (Some(counters), rows, master);
+                    observed.counters = Some(counters);
+                    observed.compared = rows;
+                    observed.master = master;
                 }
                 None => observed.missing.push(MissingData::CountersOfPass),
             }
@@ -151,7 +153,8 @@ impl SessionCaches {
         let is_full = self.book.is_full(at);
         if let Some(noted) = &noted {
             observed.expectation = Some(noted.expectation.clone());
-            (observed.is_near, observed.reuse) = (noted.is_near, noted.reuse.rows());
+            observed.is_near = noted.is_near;
+            observed.reuse = noted.reuse.rows();
         }
         observed.judge(noted.as_ref(), is_full);
         Some(observed)

@@ -195,7 +195,8 @@ impl<E: Env + Unpin> ControlRun<'_, E> {
             return Ok(StepResult::Stopped);
         }
         if let Some((kind, (count, message))) = sent.tally.failures.iter().next() {
-            let (kind, message) = (kind.clone(), message.clone());
+            let kind = kind.clone();
+            let message = message.clone();
             return Err(failed(StepFailure::Requests { count: *count, kind, message }));
         }
         let tokens = sent.tally.all.tokens;

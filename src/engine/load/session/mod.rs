@@ -267,7 +267,8 @@ impl Session {
                     }
                 }
                 SessionStep::Pass(plan) => {
-                    let (seed, keep_figures) = (self.seed, self.keep_figures);
+                    let seed = self.seed;
+                    let keep_figures = self.keep_figures;
                     let before = earlier.pop_front().unwrap_or_default();
                     let run =
                         PassRun { env: &env, side, at, caches: &mut caches, seed, keep_figures, plan: *plan, before };
@@ -314,7 +315,8 @@ impl<E: Env + Unpin> PassRun<'_, E> {
         let mut workload = part.keep(&rest.conversations);
         let numbers = workload.conversations().to_vec();
         let scripts = workload.scripts();
-        let (conversations, requests) = (scripts.len(), scripts.iter().map(|script| u64::from(script.turns)).sum());
+        let conversations = scripts.len();
+        let requests = scripts.iter().map(|script| u64::from(script.turns)).sum();
         let live = Arc::new(LiveCounters::default());
         observer.pass_started(&id, conversations as u64, requests, &live);
         let driver = Driver::new(scripts, plan.pace, plan.rules, seed);

@@ -50,7 +50,8 @@ pub struct Figure {
 impl Figure {
     /// Returns the figures for `record`.
     pub fn of(record: &TimedRequest) -> Figure {
-        let (exchange, answer) = (&record.exchange, &record.exchange.answer);
+        let exchange = &record.exchange;
+        let answer = &record.exchange.answer;
         let completion = answer.completion_tokens.unwrap_or(exchange.arrived);
         let cached = answer.cached.clone().unwrap_or_default();
         let span = exchange.first_token.zip(exchange.last_token).map(|(first, last)| last.saturating_sub(first));

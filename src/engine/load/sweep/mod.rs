@@ -96,7 +96,8 @@ const SHARE: f64 = 0.5;
 /// off at the last value.
 pub fn knee(points: &[SweepPoint]) -> Option<usize> {
     (0..points.len().saturating_sub(1)).find(|at| {
-        let (here, after) = (&points[*at], &points[at + 1..]);
+        let here = &points[*at];
+        let after = &points[at + 1..];
         let pays = |there: &SweepPoint| there.throughput >= here.throughput * (there.load / here.load).powf(SHARE);
         !after.iter().any(pays) && after.iter().all(|there| there.latency > here.latency)
     })

@@ -65,15 +65,18 @@ impl SweepResult {
         terms: SweepTerms,
         ended_early: bool,
     ) -> SweepResult {
-        let (mut points, mut figures) = (Vec::new(), Vec::new());
+        let mut points = Vec::new();
+        let mut figures = Vec::new();
         for ((load, pass), stats) in sweep.loads().iter().zip(passes).zip(stats) {
-            let (tally, seconds) = (&pass.tally, pass.tally.took().as_secs_f64());
+            let tally = &pass.tally;
+            let seconds = pass.tally.took().as_secs_f64();
             let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
             let tokens = tally.all.tokens;
             let output = tokens.completion + tokens.uncounted;
             let share = terms.share_to_pass.map(|_| stats.goodput.share(pass.sent()));
             let mean = |summary: Option<LatencySummary>| summary.map(|s| s.mean.as_secs_f64() * 1e3);
-            let (ttft, e2e) = (tally.all.ttft.summary(), mean(tally.all.e2e.summary()));
+            let ttft = tally.all.ttft.summary();
+            let e2e = mean(tally.all.e2e.summary());
             // If no request succeeded, the latency is infinite.
             points.push(SweepPoint {
                 load: *load,

@@ -112,7 +112,8 @@ impl<E: Env + Unpin> Http1Connection<E> {
                     Poll::Pending => break,
                     Poll::Ready(Some(outcome)) => return Poll::Ready((outcome, stamps.read())),
                     Poll::Ready(None) => {
-                        (idle, last) = (false, stamps.read());
+                        idle = false;
+                        last = stamps.read();
                         delays(last.since(stamps.arrived()));
                         // As long as the server does not pause, the timer is not polled.
                         if last >= over {

@@ -248,11 +248,16 @@ fn parse(bytes: &[u8]) -> Result<(ResponseHead, ParseState), HttpParseError> {
         _ => return Err(HttpParseError::Status),
     };
     let status = status.get(..3).and_then(number).filter(|status| *status >= 100).ok_or(HttpParseError::Status)? as u16;
-    let (mut length, mut chunked, mut closes, mut retry_after) = (None, false, minor == b'0', None);
-    let (mut location, mut kind) = (None, None);
+    let mut length = None;
+    let mut chunked = false;
+    let mut closes = minor == b'0';
+    let mut retry_after = None;
+    let mut location = None;
+    let mut kind = None;
     for line in lines.take_while(|line| !line.is_empty()) {
         let colon = memchr::memchr(b':', line).ok_or(HttpParseError::Header)?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let name = &line[..colon];
+        let value = line[colon + 1..].trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
             let value = number(value).ok_or(HttpParseError::Header)?;
             if length.is_some_and(|length| length != value) {
@@ -301,12 +306,16 @@ mod tests {
     /// Reads `bytes` in pieces of `step`. Returns the head, the body, whether the response is complete, and the number
     /// of unused bytes.
     fn read(bytes: &[u8], step: usize) -> Result<(Option<ResponseHead>, Vec<u8>, bool, usize), HttpParseError> {
-        let (mut answer, mut head, mut body, mut used) = (ResponseParser::new(), None, Vec::new(), 0);
+        let mut answer = ResponseParser::new();
+        let mut head = None;
+        let mut body = Vec::new();
+        let mut used = 0;
         for piece in bytes.chunks(step) {
             let mut rest = piece;
             loop {
                 let (what, took) = answer.take(rest)?;
-                (rest, used) = (&rest[took..], used + took);
+                rest = &rest[took..];
+                used += took;
                 match what {
                     Piece::Head(it) => head = Some(it),
                     Piece::Data(data) => body.extend_from_slice(data),

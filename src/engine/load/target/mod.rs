@@ -117,7 +117,8 @@ pub struct ExchangeLimits {
 
 impl Default for ExchangeLimits {
     fn default() -> ExchangeLimits {
-        let (connect, silence) = (Duration::from_secs(10), Duration::from_secs(600));
+        let connect = Duration::from_secs(10);
+        let silence = Duration::from_secs(600);
         ExchangeLimits { connect, silence, whole: Duration::from_secs(3600), busy_retries: 0 }
     }
 }

@@ -253,7 +253,8 @@ mod tests {
 
     #[test]
     fn turn_expects_its_history_in_whole_pages() {
-        let (mut inner, mut book) = (made(SyntheticPrompt::Ids { vocabulary: 30_000 }), CacheModels::default());
+        let mut inner = made(SyntheticPrompt::Ids { vocabulary: 30_000 });
+        let mut book = CacheModels::default();
         book.add_server(0, PAGE, false);
         let mut asked = WithExpectedHits::new(&mut inner, &mut book);
         assert_eq!(asked.request(turn(0, 0)).expected, Some(0));
@@ -271,7 +272,8 @@ mod tests {
 
     #[test]
     fn repeated_prompt_is_expected_until_the_caches_are_emptied() {
-        let (mut inner, mut book) = (made(SyntheticPrompt::Ids { vocabulary: 30_000 }), CacheModels::default());
+        let mut inner = made(SyntheticPrompt::Ids { vocabulary: 30_000 });
+        let mut book = CacheModels::default();
         book.add_server(0, PAGE, true);
         let mut again = |book: &mut CacheModels| {
             let mut asked = WithExpectedHits::new(&mut inner, book);
@@ -292,7 +294,8 @@ mod tests {
 
     #[test]
     fn unexpected_hit_of_a_first_turn_shows_a_warm_cache() {
-        let (mut inner, mut book) = (made(SyntheticPrompt::Ids { vocabulary: 30_000 }), CacheModels::default());
+        let mut inner = made(SyntheticPrompt::Ids { vocabulary: 30_000 });
+        let mut book = CacheModels::default();
         book.add_server(0, PAGE, false);
         let mut asked = WithExpectedHits::new(&mut inner, &mut book);
         asked.request(turn(0, 0));
@@ -303,7 +306,8 @@ mod tests {
 
     #[test]
     fn chat_turn_expects_the_server_count_of_the_previous_turn() {
-        let (mut inner, mut book) = (made(SyntheticPrompt::Chat), CacheModels::default());
+        let mut inner = made(SyntheticPrompt::Chat);
+        let mut book = CacheModels::default();
         book.add_server(0, PAGE, false);
         let mut asked = WithExpectedHits::new(&mut inner, &mut book);
         assert_eq!(asked.request(turn(1, 0)).expected, Some(0));

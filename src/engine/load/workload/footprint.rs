@@ -39,7 +39,11 @@ impl Footprint {
     pub fn of(workload: &mut dyn LoadWorkload) -> Footprint {
         let scripts = workload.scripts();
         let step = scripts.len().div_ceil(SAMPLE).max(1);
-        let (mut sampled, mut requests, mut prompts, mut outputs, mut contexts) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let mut sampled = 0.0;
+        let mut requests = 0.0;
+        let mut prompts = 0.0;
+        let mut outputs = 0.0;
+        let mut contexts = 0.0;
         for (conversation, script) in scripts.iter().enumerate().step_by(step) {
             let mut context = 0.0;
             let mut last = None;
@@ -97,7 +101,8 @@ mod tests {
         assert_eq!((found.prompt, found.output, found.shared), (1664.0, 64.0, (0.0, 0)));
         assert_eq!(made.request(Turn { conversation: 0, index: 0 }), before);
         made.on_conversation_end(Turn { conversation: 0, index: 0 });
-        (made.groups, made.system) = (2, constant(100.0));
+        made.groups = 2;
+        made.system = constant(100.0);
         let found = Footprint::of(&mut made);
         assert_eq!((found.context, found.shared), (2980.0, (200.0, 2)));
     }

@@ -115,7 +115,9 @@ const DEPTH_MAX: u32 = 120;
 
 /// Checks that `text` is not nested too deeply. The parser has no limit for JSON that is kept as text.
 fn check_depth(text: &str) -> Result<(), RowError> {
-    let (bytes, mut depth, mut at) = (text.as_bytes(), 0_u32, 0);
+    let bytes = text.as_bytes();
+    let mut depth = 0_u32;
+    let mut at = 0;
     while at < bytes.len() {
         match bytes[at] {
             b'"' => {

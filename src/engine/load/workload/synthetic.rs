@@ -212,7 +212,10 @@ mod tests {
 
     fn two_turns(words: SyntheticPrompt, seed: u64) -> Synthetic {
         let mut made = Synthetic::new(3, constant(2.0), constant(8.0), constant(4.0), Seed(seed));
-        (made.words, made.groups, made.system, made.next) = (words, 2, constant(5.0), constant(3.0));
+        made.words = words;
+        made.groups = 2;
+        made.system = constant(5.0);
+        made.next = constant(3.0);
         made
     }
 
@@ -252,7 +255,8 @@ mod tests {
 
     #[test]
     fn conversation_does_not_depend_on_others() {
-        let (mut one, mut other) = (two_turns(SyntheticPrompt::Chat, 9), two_turns(SyntheticPrompt::Chat, 9));
+        let mut one = two_turns(SyntheticPrompt::Chat, 9);
+        let mut other = two_turns(SyntheticPrompt::Chat, 9);
         let early = one.request(turn(2, 0));
         other.request(turn(0, 0));
         other.request(turn(1, 0));

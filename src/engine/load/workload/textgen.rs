@@ -129,13 +129,16 @@ mod tests {
     #[test]
     fn shorter_span_is_a_prefix_and_numbers_differ() {
         for made in [generator(None), generator(Some(small()))] {
-            let (mut long, mut short, mut other) = (Vec::new(), Vec::new(), Vec::new());
+            let mut long = Vec::new();
+            let mut short = Vec::new();
+            let mut other = Vec::new();
             made.ids(block(7, 512), &mut long);
             made.ids(block(7, 100), &mut short);
             made.ids(block(8, 512), &mut other);
             assert_eq!((long.len(), &long[..100]), (512, &short[..]));
             assert_ne!(long, other);
-            let (mut long, mut short) = (String::new(), String::new());
+            let mut long = String::new();
+            let mut short = String::new();
             made.text(block(7, 512), &mut long);
             made.text(block(7, 100), &mut short);
             assert!(long.starts_with(&short) && long.len() > short.len());

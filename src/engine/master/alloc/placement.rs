@@ -278,7 +278,8 @@ mod tests {
     #[test]
     fn the_writers_host_comes_after_preferred_names() {
         let place = |free: &[u64], preferred: &[Bytes], seed| {
-            let (mut shelf, mut out) = (FakePool::new(free, 9), Vec::new());
+            let mut shelf = FakePool::new(free, 9);
+            let mut out = Vec::new();
             let request = PlacementRequest { bytes: 1, replicas: 1, preferred, near: Some(b"2") };
             super::place(Strategy::LocalFirst, &mut shelf, &mut Rng::new(seed), &request, &mut out);
             out

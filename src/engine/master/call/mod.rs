@@ -84,7 +84,8 @@ impl<A: StateAccess> MasterCall<A> {
         mut each: impl FnMut(&mut MasterState, Mono, &T, usize) -> Result<R, MasterRefusal>,
     ) -> Vec<Expected<R>> {
         let mut answers = Vec::with_capacity(items.len());
-        let (mut failed, mut locks) = (0, 0);
+        let mut failed = 0;
+        let mut locks = 0;
         loop {
             let begin = answers.len();
             let end = items.len().min(begin + KEYS_PER_LOCK);
@@ -131,7 +132,8 @@ impl<A: StateAccess> MasterCall<A> {
             let walk = state.walk();
             (walk, now + pattern::budget(walk.slots()))
         });
-        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        let mut ends = Vec::new();
         while !walk.is_done() {
             bytes.clear();
             ends.clear();

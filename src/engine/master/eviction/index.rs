@@ -93,7 +93,8 @@ impl EvictionEntry {
     }
 
     fn set_write_start(&mut self, start: Mono) {
-        (self.start_or_checksum, self.has_checksum) = (start.0, false);
+        self.start_or_checksum = start.0;
+        self.has_checksum = false;
     }
 
     /// The checksum that the writer sent. `None` while a write is in progress.
@@ -106,7 +107,8 @@ impl EvictionEntry {
     #[inline]
     pub(crate) fn set_checksum(&mut self, checksum: Option<u64>) {
         debug_assert!(!self.is_writing(), "the start of the write is in the same memory");
-        (self.start_or_checksum, self.has_checksum) = (checksum.unwrap_or(0), checksum.is_some());
+        self.start_or_checksum = checksum.unwrap_or(0);
+        self.has_checksum = checksum.is_some();
     }
 
     /// Returns true if a write is in progress. The object is then neither readable nor evictable.

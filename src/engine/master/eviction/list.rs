@@ -33,7 +33,8 @@ impl RecordList {
     pub(super) fn append(&mut self, objects: &mut ObjectTable, at: ObjectSlot) {
         let tail = std::mem::replace(&mut self.tail, at);
         let entry = &mut objects[at].eviction;
-        (entry.prev, entry.next) = (tail, ObjectSlot::NIL);
+        entry.prev = tail;
+        entry.next = ObjectSlot::NIL;
         if tail == ObjectSlot::NIL {
             self.head = at;
         } else {
@@ -44,7 +45,8 @@ impl RecordList {
     /// Removes an object, which must be in this list.
     pub(super) fn detach(&mut self, objects: &mut ObjectTable, at: ObjectSlot) {
         let entry = &objects[at].eviction;
-        let (prev, next) = (entry.prev, entry.next);
+        let prev = entry.prev;
+        let next = entry.next;
         if prev == ObjectSlot::NIL {
             self.head = next;
         } else {

@@ -119,7 +119,8 @@ impl RecordBuffer {
         let result = write(change);
         // A batch may have made the buffer large.
         self.payload.clear(PAYLOAD_KEPT);
-        (self.needs_sync, self.needs_standby) = (false, false);
+        self.needs_sync = false;
+        self.needs_standby = false;
         self.sequence += 1;
         Some(result)
     }

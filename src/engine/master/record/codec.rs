@@ -44,7 +44,9 @@ impl RecordWriter<'_> {
         if value < 0x80 {
             return self.0.push(low(value));
         }
-        let (mut bytes, mut len, mut value) = ([0; 10], 0, value);
+        let mut bytes = [0; 10];
+        let mut len = 0;
+        let mut value = value;
         while value >= 0x80 {
             bytes[len] = low(value) | 0x80;
             len += 1;

@@ -125,7 +125,8 @@ impl RecordDecoder {
         let begin = *input;
         let same_client = optional(flag::SAME_CLIENT, self.format >= DataFormat::V2);
         let flags = flags(input, own | more_flags | same_client)?;
-        let (slot, key) = (object_slot(input)?, input.bytes()?);
+        let slot = object_slot(input)?;
+        let key = input.bytes()?;
         let client = match (flags & flag::SAME_CLIENT != 0, self.last_client) {
             (false, _) => input.client()?,
             (true, Some(client)) => client,

@@ -37,7 +37,8 @@ fn samples() -> Vec<MasterRecord<'static>> {
         protocol: b"rdma",
         host_id: &[0xff; 200],
     };
-    let (slot, object) = (SegmentSlot(4), ObjectSlot(u32::MAX - 1));
+    let slot = SegmentSlot(4);
+    let object = ObjectSlot(u32::MAX - 1);
     let plain = content(&REPLICAS[..1], PendingPin::Keep);
     let full = ObjectContent { hard_pin: true, group: Some(b"g"), pin_ms: Some(u64::MAX), ..plain };
     let pinned = content(&REPLICAS, PendingPin::Set(300));

@@ -117,7 +117,8 @@ impl SegmentTable {
     ) -> Result<(), E> {
         self.spare.clear();
         for nth in (0..self.slots.len()).rev() {
-            let (slot, entry) = (SegmentSlot::from_index(nth), &mut self.slots[nth]);
+            let slot = SegmentSlot::from_index(nth);
+            let entry = &mut self.slots[nth];
             match entry.mounted.as_mut() {
                 Some(mounted) => mounted.memory = memory_of(slot, mounted.segment.size)?,
                 None if entry.replicas == 0 => self.spare.push(slot),

@@ -116,7 +116,8 @@ pub(super) fn read_copy<E: Env>(
     report_damage(&recovery);
     let writer = data.dir.start_log(&recovery, data.options.log)?;
     let found = found(&recovery, snapshot_bytes, data);
-    let (last, same_boot) = (recovery.last_sequence, recovery.same_boot);
+    let last = recovery.last_sequence;
+    let same_boot = recovery.same_boot;
     Ok(ReadCopy { standby, writer, found, last, same_boot })
 }
 
@@ -180,13 +181,18 @@ fn hold(policy: &StorePolicy, standby: &StandbyState) -> Duration {
 
 /// Reads all data. Also returns the size of the snapshot's chunks.
 fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<(RecoveryReport, u64), MasterDataError> {
-    let (now, today) = (env.now(), env.unix());
+    let now = env.now();
+    let today = env.unix();
     let age = |at: Unix| Duration::from_millis(u64::try_from(today.0.saturating_sub(at.0)).unwrap_or(0));
-    let (mut snapshot_file, mut snapshot_age, mut chunk, mut bytes) = (String::new(), Duration::ZERO, 0, 0);
+    let mut snapshot_file = String::new();
+    let mut snapshot_age = Duration::ZERO;
+    let mut chunk = 0;
+    let mut bytes = 0;
     let report = dir.recover(|item| {
         match item {
             RecoveredItem::SnapshotBegin { written, file, .. } => {
-                (snapshot_file, snapshot_age) = (file.to_owned(), age(written));
+                snapshot_file = file.to_owned();
+                snapshot_age = age(written);
             }
             RecoveredItem::SnapshotChunk { kind, payload } => {
                 let applied = match kind {
@@ -194,7 +200,8 @@ fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<(R
                     other => Err(ApplyError::UnknownChunk(other)),
                 };
                 applied.map_err(|source| {
-                    let (file, writer) = (snapshot_file.clone(), dir.writer_of(&snapshot_file));
+                    let file = snapshot_file.clone();
+                    let writer = dir.writer_of(&snapshot_file);
                     MasterDataError::Chunk { file, chunk, writer, source }
                 })?;
                 chunk += 1;

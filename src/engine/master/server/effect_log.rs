@@ -39,7 +39,8 @@ pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
             );
         }
         StateEffect::Unmounted { segment, name, client, reason, replicas, .. } => {
-            let (name, lost) = (shown(name), LostReplicas(*replicas));
+            let name = shown(name);
+            let lost = LostReplicas(*replicas);
             match reason {
                 UnmountReason::Requested => {
                     tracing::info!(%segment, %client, %peer, "node {name} unmounted its segment, which had {lost}");
@@ -116,7 +117,8 @@ impl fmt::Display for ShortageText<'_> {
         if cause == ShortageCause::NoSegment {
             return f.write_str("no node has mounted a segment");
         }
-        let (used, capacity) = (ByteSize(used_bytes), ByteSize(capacity_bytes));
+        let used = ByteSize(used_bytes);
+        let capacity = ByteSize(capacity_bytes);
         let pinned = ByteSize(hard_pinned_bytes);
         write!(
             f,

@@ -120,7 +120,9 @@ impl MasterLog {
     /// Uses `data`, whose log is written by `writer`. The start has read log files of `found_bytes` bytes.
     pub(super) fn new(data: MasterData, writer: LogWriter, last_snapshot: SnapshotMark, found_bytes: u64) -> MasterLog {
         let MasterData { dir, options } = data;
-        let (flushed, durable, outcome) = (writer.flushed(), writer.durable(), LogOutcome::Working);
+        let flushed = writer.flushed();
+        let durable = writer.durable();
+        let outcome = LogOutcome::Working;
         MasterLog {
             space: Mutex::new(dir.space()),
             dir,
@@ -353,7 +355,8 @@ impl MasterLog {
                 return LogWork::Periodic;
             }
             let (guard, result) = self.log_wake.wait_timeout(requests, period).expect(NO_PANIC);
-            (requests, is_over) = (guard, result.timed_out());
+            requests = guard;
+            is_over = result.timed_out();
         }
     }
 
@@ -408,7 +411,8 @@ impl MasterLog {
 
     /// Reports to the waiting responses which changes are stored.
     pub(super) fn publish_progress(&self) {
-        let (flushed, durable) = (self.writer.flushed(), self.writer.durable());
+        let flushed = self.writer.flushed();
+        let durable = self.writer.durable();
         self.progress.send_modify(|progress| (progress.flushed, progress.durable) = (flushed, durable));
     }
 

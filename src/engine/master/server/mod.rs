@@ -136,7 +136,8 @@ impl<E: Env> MasterServer<E> {
             None => (MasterState::new(config.policy.clone()), None),
             Some(mut data) => {
                 // The runtime serves the embedded metadata service in the meantime.
-                let (policy, restore_env) = (config.policy.clone(), env.clone());
+                let policy = config.policy.clone();
+                let restore_env = env.clone();
                 let reading = tokio::task::spawn_blocking(move || {
                     let restored = data::restore(&mut data, policy, &restore_env)?;
                     Ok::<_, MasterDataError>((data, restored))
@@ -173,7 +174,8 @@ impl<E: Env> MasterServer<E> {
         let (disk, found) = match data {
             None => (None, None),
             Some(data) => {
-                let (policy, env) = (policy.clone(), env.clone());
+                let policy = policy.clone();
+                let env = env.clone();
                 let new_id = MemberId(env.rng());
                 match tokio::task::spawn_blocking(move || ha::open(data, policy, &env, new_id)).await {
                     Ok(opened) => opened.map(|(disk, found)| (Some(disk), Some(found)))?,
@@ -189,7 +191,9 @@ impl<E: Env> MasterServer<E> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(StartError::Thread)?;
         let (report, listening) = oneshot::channel();
-        let (stopping, listen, address) = (server.stop.subscribe(), ha.listen.clone(), ha.listen.clone());
+        let stopping = server.stop.subscribe();
+        let listen = ha.listen.clone();
+        let address = ha.listen.clone();
         let driver = HaDriver::new(shared, hub, backend, ha, server.rpc_port(), found, policy);
         server.background.spawn_blocking(move || {
             runtime.block_on(async {
@@ -345,7 +349,8 @@ mod tests {
     async fn a_restart_after_a_panic_keeps_what_was_acknowledged() {
         let disk = SimulatedStorage::new(1);
         let start = async |disk: &SimulatedStorage| {
-            let (boot_id, existing) = (disk.boot_id(), ExistingData::Keep);
+            let boot_id = disk.boot_id();
+            let existing = ExistingData::Keep;
             let open = DataDirOptions { cluster_id: "c", boot_id, new_uuid: Uuid(1), existing };
             let dir = DataDir::open(Arc::new(disk.clone()), &open).unwrap();
             let data = MasterData { dir, options: DataOptions::default() };

@@ -201,7 +201,8 @@ where
                 set(&counts.snapshot_us, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
                 set(&counts.snapshot_objects, summary.objects);
                 counts.snapshots.fetch_add(1, Ordering::Relaxed);
-                let (objects, took) = (summary.objects, RoundedDuration(took));
+                let objects = summary.objects;
+                let took = RoundedDuration(took);
                 tracing::info!(bytes = run.mark.bytes, "snapshot written: {objects} objects in {took}");
                 *self.log.last_snapshot() = run.mark;
             }

@@ -46,7 +46,8 @@ impl FenceObserver {
             }
             (Some(since), false) => {
                 self.fenced_since = None;
-                let (fenced, leads) = (now.since(since), shared.may_tick());
+                let fenced = now.since(since);
+                let leads = shared.may_tick();
                 if leads {
                     let time = RoundedDuration(fenced);
                     tracing::info!("this master can prove again that it leads: responses are sent, after {time}");
@@ -123,7 +124,8 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
             (pause, guard.stalls.take_report())
         };
         if let Some(StallReport { stalled, extension }) = report {
-            let (stalled, extension) = (RoundedDuration(stalled), RoundedDuration(extension));
+            let stalled = RoundedDuration(stalled);
+            let extension = RoundedDuration(extension);
             let cause = "suspended, or short of processor time";
             match extension.0.is_zero() || fence.is_fenced() {
                 // A standby has no clients, and neither may a leader that cannot prove that it leads.

@@ -53,7 +53,9 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let (client, key, segment) = (1u64..4, 0u64..12, 1u64..5);
+    let client = 1u64..4;
+    let key = 0u64..12;
+    let segment = 1u64..5;
     let size = prop_oneof![Just(0u64), 1u64..300, 300u64..3_000];
     let pins = prop_oneof![6 => Just(Pins::None), 1 => Just(Pins::Soft), 1 => Just(Pins::Hard)];
     let step = prop_oneof![
@@ -171,7 +173,8 @@ impl Model {
 
     /// Checks the evicted objects and removes them from the model.
     fn evict(&mut self, gone: &[u64], released: u64) {
-        let (used, capacity) = (self.used() as f64, self.capacity() as f64);
+        let used = self.used() as f64;
+        let capacity = self.capacity() as f64;
         let ratio = if capacity == 0.0 { 0.0 } else { used / capacity };
         let base = self.objects.values().filter(|o| !o.processing && !o.hard).count();
         let due = (ratio > WATERMARK || self.wanted && ratio > 0.0) && base > 0 && self.now >= self.not_before;
@@ -381,7 +384,8 @@ impl Pair {
             }
             Step::RemoveAll { force } => {
                 let answer = self.call().remove_all(force, T);
-                let (now, before) = (self.model.now, self.model.objects.len());
+                let now = self.model.now;
+                let before = self.model.objects.len();
                 self.model.objects.retain(|_, object| object.processing || !force && object.lease > now);
                 assert_eq!(answer, (before - self.model.objects.len()) as i64);
             }
@@ -409,7 +413,8 @@ impl Pair {
             soft_pin_action: if matches!(pins, Pins::Soft) { SoftPinAction::ENABLE } else { SoftPinAction::PRESERVE },
             ..ReplicateConfig::default()
         };
-        let (id, text) = (ClientId(client, 0), name(key));
+        let id = ClientId(client, 0);
+        let text = name(key);
         let answer: Expected<Vec<ReplicaDescriptor>> = if upsert {
             self.call().upsert_start(id, text.as_str().into(), size, config, T)
         } else {
@@ -419,9 +424,11 @@ impl Pair {
             assert_eq!(answer, Err(ErrorCode::INVALID_PARAMS));
             return;
         }
-        let (now, model) = (self.model.now, &mut self.model);
+        let now = self.model.now;
+        let model = &mut self.model;
         let soft = matches!(pins, Pins::Soft);
-        let (mut kept_hard, mut kept_soft) = (false, 0);
+        let mut kept_hard = false;
+        let mut kept_soft = 0;
         if let Some(object) = model.objects.get_mut(&key) {
             if !upsert && (!object.processing || object.put_start + DISCARD >= now) {
                 assert_eq!(answer, Err(ErrorCode::OBJECT_ALREADY_EXISTS));
@@ -429,7 +436,9 @@ impl Pair {
             }
             if upsert && !object.processing && object.size == size {
                 assert_eq!(places(&answer.expect("in place")).collect::<Vec<_>>(), object.at);
-                (object.owner, object.put_start, object.processing) = (client, now, true);
+                object.owner = client;
+                object.put_start = now;
+                object.processing = true;
                 object.pending_soft = soft;
                 return;
             }
@@ -504,7 +513,8 @@ impl Pair {
         for key in 0..12 {
             assert_eq!(self.exists(key), self.model.objects.contains_key(&key), "key {key}");
         }
-        let (gauges, model) = (self.master.gauges(), &self.model);
+        let gauges = self.master.gauges();
+        let model = &self.model;
         let soft = |o: &&Object| !o.processing && !o.hard && o.soft_until > model.now;
         assert_eq!(gauges.allocated_bytes, model.used());
         assert_eq!(gauges.capacity_bytes, model.capacity());

@@ -50,7 +50,8 @@ impl Followed {
     /// Logs the change, applies it to the standby, compares both, and makes the change durable.
     #[track_caller]
     pub(super) fn follow(&mut self) {
-        let (written, state) = (self.master.now, &mut self.master.state);
+        let written = self.master.now;
+        let state = &mut self.master.state;
         let change = state.close_change(|change| (change.sequence, change.payload.to_vec()));
         let Some((sequence, payload)) = change else { return };
         assert!(self.standby.apply_payload(written, Duration::ZERO, &payload).expect("applies") > 0);

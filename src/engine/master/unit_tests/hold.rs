@@ -126,7 +126,8 @@ fn a_hold_lasts_at_least_one_lease() {
     remount(&mut m, A, &[segment(1, "a:1", MIB)]);
     opens_after(&mut m, &[A], 60_000);
     let mut m = Master::with(|policy| {
-        (policy.lease_ttl, policy.put_discard_after) = (Duration::ZERO, Duration::ZERO);
+        policy.lease_ttl = Duration::ZERO;
+        policy.put_discard_after = Duration::ZERO;
     });
     remount(&mut m, A, &[segment(1, "a:1", MIB)]);
     m.put("at once", 10);

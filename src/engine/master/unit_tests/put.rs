@@ -35,7 +35,8 @@ fn put_start_refuses_contradictory_options() {
 #[test]
 fn put_start_refuses_keys_and_groups_above_the_limit() {
     let mut m = Master::of(MIB);
-    let (longest, longer) = ("k".repeat(KEY_BYTES_MAX), "k".repeat(KEY_BYTES_MAX + 1));
+    let longest = "k".repeat(KEY_BYTES_MAX);
+    let longer = "k".repeat(KEY_BYTES_MAX + 1);
     assert_eq!(m.start(A, &longer, 1), Err(BAD));
     assert_eq!(m.start_with(A, "k", 1, grouped(&longer)), Err(BAD));
     assert!(m.start_with(A, &longest, 1, grouped(&longest)).is_ok());

@@ -322,7 +322,8 @@ fn a_ping_after_a_stall_counts_from_when_it_was_read() {
 fn kept_by_a_master_that_is_always_late(late: Duration) -> Duration {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
-    let (began, pause) = (m.now, Duration::from_millis(1));
+    let began = m.now;
+    let pause = Duration::from_millis(1);
     let mut stalls = StallDetector::new(m.now, Duration::from_secs(10));
     while m.state.gauges().clients > 0 {
         stalls.expect_by(m.now + pause);

@@ -73,7 +73,8 @@ fn a_restored_snapshot_has_the_digest_of_the_state() {
 fn a_snapshot_contains_no_change_made_after_it_began() {
     let mut f = full();
     let m = &mut f.master;
-    let (digest, objects) = (m.state.digest(), m.state.gauges().keys);
+    let digest = m.state.digest();
+    let objects = m.state.gauges().keys;
     m.state.begin_snapshot(m.now, DATA_FORMAT).expect("begins");
     // Each kind of change, to objects that the snapshot has not reached: the last slots.
     assert_eq!(m.end(A, "unfinished"), Ok(()));
@@ -105,7 +106,8 @@ fn quarantined_replicas_released_meanwhile_belong_to_the_snapshot() {
         f.master.upsert(A, &key, 20).expect("displaces the write");
     }
     f.follow();
-    let (digest, quarantined) = (f.master.state.digest(), f.master.state.gauges().discarded_staging_bytes);
+    let digest = f.master.state.digest();
+    let quarantined = f.master.state.gauges().discarded_staging_bytes;
     assert_eq!(quarantined, 7_000);
     f.master.state.extend_client_deadlines(Duration::from_secs(700));
     f.master.state.begin_snapshot(f.master.now, DATA_FORMAT).expect("begins");
@@ -147,7 +149,8 @@ fn a_snapshot_of_a_standby_contains_no_change_applied_after_it_began() {
     assert!(
         f.standby.begin_snapshot(f.master.now, DATA_FORMAT) && !f.standby.begin_snapshot(f.master.now, DATA_FORMAT)
     );
-    let (mut chunks, mut nth) = (Vec::new(), 0);
+    let mut chunks = Vec::new();
+    let mut nth = 0;
     let summary = loop {
         match f.standby.snapshot_slots(16).expect("in progress") {
             SnapshotStep::More => {}

@@ -276,7 +276,8 @@ fn ends_over_another_connection_than_a_repeated_start_are_counted() {
         assert_eq!(m.call_over(peer).put_end(A, meta(key), ReplicaType::ALL, T), Ok(()));
         m.state.counters.suspicious_put_ends
     };
-    let (one, two) = ("10.0.0.1:1", "10.0.0.1:2");
+    let one = "10.0.0.1:1";
+    let two = "10.0.0.1:2";
     start(&mut m, one, "once");
     assert_eq!(end(&mut m, two, "once"), 0, "the key was started once");
     for key in ["a", "b", "c"] {

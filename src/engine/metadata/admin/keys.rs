@@ -33,7 +33,8 @@ impl KeyList {
     pub const PROGRESS_BYTES: usize = 64 << 10;
 
     pub(super) fn new((scheme, at): (&'static str, HostPort), stream: FetchStream, limit: Duration) -> KeyList {
-        let (waited, received) = (Duration::ZERO, 0);
+        let waited = Duration::ZERO;
+        let received = 0;
         KeyList { scheme, at, stream, limit, buffer: Vec::new(), next: 0, has_ended: false, waited, received }
     }
 
@@ -89,7 +90,8 @@ impl KeyList {
         self.waited += env.now().since(began);
         self.received += chunk.len();
         if self.received >= KeyList::PROGRESS_BYTES {
-            (self.waited, self.received) = (Duration::ZERO, 0);
+            self.waited = Duration::ZERO;
+            self.received = 0;
         }
         self.buffer.extend_from_slice(&chunk);
         Ok(())
@@ -121,7 +123,8 @@ mod tests {
 
     impl Handler for Parts {
         async fn handle(&self, _: HttpRequest) -> Response {
-            let (mut parts, stalls) = (self.parts.iter(), self.stalls);
+            let mut parts = self.parts.iter();
+            let stalls = self.stalls;
             let pieces = Box::new(move |_: &mut std::task::Context<'_>| match parts.next() {
                 Some(part) => Poll::Ready(Some(Bytes::from_static(part.as_bytes()))),
                 None if stalls => Poll::Pending,
@@ -132,7 +135,8 @@ mod tests {
     }
 
     async fn list(parts: &'static [&'static str], stalls: bool) -> (HttpServer, KeyList) {
-        let (here, handler) = (HostPort::new("127.0.0.1", 0), Arc::new(Parts { parts, stalls }));
+        let here = HostPort::new("127.0.0.1", 0);
+        let handler = Arc::new(Parts { parts, stalls });
         let server = http::start(RealEnv::new(), &here, HttpLimits::SMALL, handler).await.expect("a free port");
         let limit = if stalls { Duration::from_millis(200) } else { Duration::from_secs(10) };
         let admin = AdminClient::new(server.at().clone(), limit).expect("a client");

@@ -45,7 +45,8 @@ impl CompletedWrites {
     /// The counts in a master's metrics; `None` if it does not report them.
     pub fn of(metrics: &Samples) -> Option<CompletedWrites> {
         let writes = |checksum: &str| metrics.sum_where("mcctl_master_completed_writes_total", "checksum", checksum);
-        let (present, absent) = (writes("present"), writes("absent"));
+        let present = writes("present");
+        let absent = writes("absent");
         if present.is_none() && absent.is_none() {
             return None;
         }
@@ -102,7 +103,8 @@ impl MasterStatus {
         let heartbeats = heartbeats.map(|all| {
             all.into_iter().map(|one| (one.client_id, Duration::from_millis(one.last_heartbeat_ms))).collect()
         });
-        let (at, metrics) = (env.now(), admin.metrics().await?);
+        let at = env.now();
+        let metrics = admin.metrics().await?;
         let writes = CompletedWrites::of(&metrics);
         let metrics = metrics.plain().map(|(name, value)| (name.to_owned(), value)).collect();
         let ha = admin.ha_status().await?;

@@ -253,7 +253,8 @@ impl MetadataJournal {
             if attempt.written == Some(sequence) || sequence == 0 {
                 return Ok(());
             }
-            (attempt.sequence, attempt.bytes) = (sequence, self.appended_bytes.load(Ordering::Relaxed));
+            attempt.sequence = sequence;
+            attempt.bytes = self.appended_bytes.load(Ordering::Relaxed);
         }
         let records = image.into_records();
         let mut snapshot = self.dir.begin_snapshot(sequence, at)?;

@@ -72,15 +72,18 @@ pub(crate) struct RestoredTable {
 /// # Errors
 /// The directory is damaged or of an unknown version, or the disk reports an error.
 pub(crate) fn restore(dir: &DataDir) -> Result<RestoredTable, MetadataJournalError> {
-    let (mut table, mut log_bytes) = (MetadataTable::default(), 0);
-    let (mut snapshot, mut chunk) = (String::new(), 0);
+    let mut table = MetadataTable::default();
+    let mut log_bytes = 0;
+    let mut snapshot = String::new();
+    let mut chunk = 0;
     let recovery = dir.recover(|item| {
         match item {
             RecoveredItem::SnapshotBegin { file, .. } => file.clone_into(&mut snapshot),
             RecoveredItem::SnapshotChunk { kind, payload } => {
                 let applied = check_kind(kind).and_then(|()| apply(&mut table, payload));
                 applied.map_err(|source| {
-                    let (file, writer) = (snapshot.clone(), dir.writer_of(&snapshot));
+                    let file = snapshot.clone();
+                    let writer = dir.writer_of(&snapshot);
                     MetadataJournalError::Chunk { file, chunk, writer, source }
                 })?;
                 chunk += 1;

@@ -101,7 +101,8 @@ fn next_sync(mode: SyncMode, now: Mono) -> Option<Mono> {
 
 /// Writes a snapshot on a thread of its own, so that the log is synced in the meantime.
 fn start_snapshot<E: Env>(store: &Arc<RecordStore>, env: &E) -> Option<JoinHandle<()>> {
-    let (store, env) = (store.clone(), env.clone());
+    let store = store.clone();
+    let env = env.clone();
     let started = thread::Builder::new().name("metadata-snap".to_owned()).spawn(move || write_snapshot(&store, &env));
     started
         .inspect_err(|error| tracing::warn!(%error, "cannot start a thread for a snapshot of the metadata records"))

@@ -183,7 +183,8 @@ fn a_write_that_changes_nothing_has_no_changes() {
     let mut table = owned_by(1);
     let planned = table.plan_put(RAM, b"descriptor");
     assert_eq!((planned.outcome, planned.changes.len()), (WriteOutcome::Updated, 0));
-    let (same, other) = (meta(1), meta(2));
+    let same = meta(1);
+    let other = meta(2);
     let planned = table.plan_put(RPC, &same);
     assert_eq!((planned.outcome, planned.changes.len()), (WriteOutcome::Unchanged, 0));
     assert_eq!(table.plan_put(RPC, &other).changes.len(), 0);

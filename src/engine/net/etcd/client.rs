@@ -43,7 +43,8 @@ impl EtcdClient {
     /// # Errors
     /// See [`EtcdError`].
     pub async fn get_prefix(&self, prefix: &str, limit: u32) -> Result<EtcdRange, EtcdError> {
-        let (key, end) = (encoded(prefix.as_bytes()), encoded(&range_end(prefix)));
+        let key = encoded(prefix.as_bytes());
+        let end = encoded(&range_end(prefix));
         self.range(json!({"key": key, "range_end": end, "limit": limit.to_string()})).await
     }
 
@@ -121,7 +122,8 @@ impl EtcdClient {
     /// # Errors
     /// See [`EtcdError`].
     pub async fn watch(&self, prefix: &str, from: u64) -> Result<EtcdWatch, EtcdError> {
-        let (key, end) = (encoded(prefix.as_bytes()), encoded(&range_end(prefix)));
+        let key = encoded(prefix.as_bytes());
+        let end = encoded(&range_end(prefix));
         let body = json!({"create_request": {"key": key, "range_end": end, "start_revision": from.to_string()}});
         self.gateway.open("watch", &body).await.map(EtcdWatch::new)
     }

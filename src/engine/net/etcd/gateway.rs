@@ -61,7 +61,8 @@ impl EtcdGateway {
         // A watch on a dead connection ends after the keep-alive probes.
         let http = http.tcp_keepalive(Duration::from_secs(2)).connect_timeout(connect_limit(limit, endpoints.len()));
         let http = http.build().map_err(|error| EtcdError::Unusable(root_cause(&error)))?;
-        let (servers, token) = (ServerRotation::new(endpoints), Mutex::new(None));
+        let servers = ServerRotation::new(endpoints);
+        let token = Mutex::new(None);
         Ok(EtcdGateway { env: RealEnv::new(), http, servers, user, token, limit })
     }
 
@@ -92,7 +93,8 @@ impl EtcdGateway {
         repeatable: Repeatable,
         attempt: impl Fn(&'a EtcdEndpoint) -> F,
     ) -> Result<T, EtcdError> {
-        let (began, position) = (self.env.now(), self.servers.position());
+        let began = self.env.now();
+        let position = self.servers.position();
         let mut last = EtcdError::Unreachable("no server".to_owned());
         for (nth, server) in self.servers.servers_from(position).enumerate() {
             let time = self.attempt_limit(began, nth, repeatable);

@@ -64,7 +64,8 @@ impl Requests {
                 below += count;
                 let _ = writeln!(text, "{name}_bucket{{route=\"{route}\",le=\"{bound}\"}} {below}");
             }
-            let (count, sum) = (took.count, took.sum.as_secs_f64());
+            let count = took.count;
+            let sum = took.sum.as_secs_f64();
             let _ = writeln!(
                 text,
                 "{name}_bucket{{route=\"{route}\",le=\"+Inf\"}} {count}\n\

@@ -93,14 +93,16 @@ fn sample(line: &str) -> Option<PageSample> {
 
 /// Parses `a="b",c="d"} 5` into the labels and the text after the brace.
 fn labels(text: &str) -> Option<(Vec<(String, String)>, &str)> {
-    let (mut labels, mut rest) = (Vec::new(), text);
+    let mut labels = Vec::new();
+    let mut rest = text;
     loop {
         rest = rest.trim_start_matches([',', ' ']);
         if let Some(after) = rest.strip_prefix('}') {
             return Some((labels, after));
         }
         let (name, after) = rest.split_once("=\"")?;
-        let (mut value, mut chars) = (String::new(), after.char_indices());
+        let mut value = String::new();
+        let mut chars = after.char_indices();
         let end = loop {
             match chars.next()? {
                 (at, '"') => break at,

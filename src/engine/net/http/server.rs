@@ -217,9 +217,12 @@ async fn serve<E: Env, H: Handler>(
     slot: Arc<ConnectionSlot>,
 ) {
     let limits = server.limits;
-    let (shared, from) = (server.clone(), peer.clone());
+    let shared = server.clone();
+    let from = peer.clone();
     let service = service_fn(move |request| {
-        let (server, slot, peer) = (server.clone(), slot.clone(), peer.clone());
+        let server = server.clone();
+        let slot = slot.clone();
+        let peer = peer.clone();
         async move {
             slot.set_busy(true);
             let answer = server.answer_and_log(request, &peer).await;
@@ -285,7 +288,8 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
 
     /// The response to a request that is not allowed. Its body is not read.
     fn refusal(&self, request: &hyper::Request<Incoming>, peer: &HttpPeer) -> Option<Response> {
-        let (method, path) = (request.method(), request.uri().path());
+        let method = request.method();
+        let path = request.uri().path();
         let caller = Caller {
             authorization: request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()),
             has_certificate: peer.has_certificate,

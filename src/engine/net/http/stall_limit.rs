@@ -47,7 +47,8 @@ impl<E: Env, S> StallLimitedStream<E, S> {
         loop {
             let period = self.period.get_or_insert_with(|| {
                 self.moved = 0;
-                let (env, limit) = (self.env.clone(), self.limit);
+                let env = self.env.clone();
+                let limit = self.limit;
                 Box::pin(async move { env.sleep(limit).await })
             });
             ready!(period.as_mut().poll(cx));

@@ -94,7 +94,8 @@ impl CertificateDate {
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone()).ok()?;
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().ok()?;
-        let (name, now) = (ServerName::try_from("localhost").ok()?, UnixTime::since_unix_epoch(now));
+        let name = ServerName::try_from("localhost").ok()?;
+        let now = UnixTime::since_unix_epoch(now);
         // The dates are checked before the name and the signature, which do not matter here.
         match verifier.verify_server_cert(&certificate, &[], &name, &[], now) {
             Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { time, not_after })) => {
@@ -169,13 +170,16 @@ mod tests {
     fn files_without_a_certificate_or_key_are_refused() {
         assert_eq!(client_config(b"text", None).unwrap_err(), TlsFileError::NoAuthority);
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-        let (certificates, key) = (certificate.as_bytes(), key.as_bytes());
+        let certificate = made.cert.pem();
+        let key = made.signing_key.serialize_pem();
+        let certificates = certificate.as_bytes();
+        let key = key.as_bytes();
         let valid = PemIdentity { certificates, key };
         assert!(client_config(certificates, None).is_ok() && client_config(certificates, Some(valid)).is_ok());
         assert!(server_config(valid, None, false).is_ok() && server_config(valid, Some(certificates), true).is_ok());
         assert_eq!(server_config(valid, Some(b""), false).unwrap_err(), TlsFileError::NoAuthority);
-        let (no_certificate, no_key) = (PemIdentity { certificates: b"", key }, PemIdentity { certificates, key: b"" });
+        let no_certificate = PemIdentity { certificates: b"", key };
+        let no_key = PemIdentity { certificates, key: b"" };
         for error in [
             client_config(certificates, Some(no_certificate)).unwrap_err(),
             server_config(no_certificate, None, false).unwrap_err(),

@@ -72,7 +72,8 @@ impl<E: Env> ClientConnection<E> {
         let writer = stream.clone();
         let (requests, queue) = mpsc::channel(WRITE_QUEUE);
         let waiting = Arc::new(WaitingCalls { broken: Once::new(), losses, calls: Mutex::default() });
-        let (reading, writing) = (waiting.clone(), waiting.clone());
+        let reading = waiting.clone();
+        let writing = waiting.clone();
         let read = tokio::spawn(async move {
             let why = read_answers(reader, &reading).await;
             reading.fail_all(why);

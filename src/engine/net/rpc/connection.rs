@@ -126,7 +126,8 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     let mut output = Vec::new();
     let mut decode_errors = DecodeErrorThrottle::default();
     // A large request keeps its budget share until it is processed, a large response until it is written.
-    let (mut share, mut answer_share) = (None, None);
+    let mut share = None;
+    let mut answer_share = None;
     // When the first part of the unfinished request was received.
     let mut unfinished_since: Option<Mono> = None;
     let mut answered = AnsweredCalls::default();
@@ -228,7 +229,8 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                         () = wait_for_close(&mut stream, &mut input) => return,
                     };
                     let Some((answer, decode_error, permit)) = answered else { return };
-                    (output, answer_share) = (answer, permit);
+                    output = answer;
+                    answer_share = permit;
                     match decode_error {
                         Some(error) => decode_errors.report(&peer, method, &error),
                         None => shared.latency.record(worker, method, 1, shared.env.now().since(received_at)),
@@ -292,7 +294,8 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
     share: Option<SemaphorePermit<'a>>,
 ) -> Option<(Vec<u8>, Option<DecodeError>, Option<SemaphorePermit<'a>>)> {
     let permit = shared.long_calls.clone()?.acquire_owned().await.ok()?;
-    let (service, env) = (shared.service.clone(), shared.env.clone());
+    let service = shared.service.clone();
+    let env = shared.env.clone();
     let runtime = Handle::current();
     let work = move || {
         let mut output = Vec::new();

@@ -16,7 +16,8 @@ pub(super) fn answer(
     body: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<Receipt, DecodeError> {
-    let (began, start) = (env.now(), out.len());
+    let began = env.now();
+    let start = out.len();
     let answered = service.answer(peer, method, body, out);
     let us = u64::try_from(env.now().since(began).as_micros()).unwrap_or(u64::MAX);
     let keys = method::outline::keys(method, body);

@@ -39,7 +39,8 @@ impl Scheduler {
             self.requests.remove(&id);
             return;
         }
-        let (page, least) = (self.config.page_size, least(&self.config));
+        let page = self.config.page_size;
+        let least = least(&self.config);
         let found = self.tree.find(request.asked());
         let from = found.device + found.host;
         let end = looked_from + (hit as u64).min(request.asked as u64 - looked_from);

@@ -106,7 +106,8 @@ impl Scheduler {
     /// Returns the current load and cache usage.
     pub fn gauges(&self) -> SimGauges {
         let page = self.config.page_size;
-        let (all, reachable) = (self.config.device_tokens / page, self.tree.reachable());
+        let all = self.config.device_tokens / page;
+        let reachable = self.tree.reachable();
         SimGauges {
             running: self.running.len() as u64,
             queued: self.waiting.len() as u64,
@@ -148,7 +149,8 @@ impl Scheduler {
         }
         let id = self.next;
         self.next += 1;
-        (request.arrived, request.fetched_at) = (now, now);
+        request.arrived = now;
+        request.fetched_at = now;
         self.requests.insert(id, request);
         self.waiting.push_back(id);
         self.lookup(id);

@@ -37,7 +37,9 @@ impl Scheduler {
 
     /// Starts waiting requests while there is space. Returns these requests, and the tokens to compute and to load for them.
     fn admit(&mut self, now: Mono) -> (Vec<u64>, u64, u64) {
-        let (mut started, mut computed, mut loaded) = (Vec::new(), 0, 0);
+        let mut started = Vec::new();
+        let mut computed = 0;
+        let mut loaded = 0;
         let mut at = 0;
         while at < self.waiting.len() && self.running.len() < self.config.running_max {
             let id = self.waiting[at];
@@ -79,13 +81,16 @@ impl Scheduler {
         let prefix = found.device + loaded;
         request.last = if is_loaded { found.node } else { found.device_node };
         self.tree.lock(request.last);
-        let (tokens, own_from) = (request.tokens, prefix);
+        let tokens = request.tokens;
+        let own_from = prefix;
         let needed = tokens.div_ceil(page) - own_from;
         self.make_room(needed);
         self.tree.device_free -= needed;
         let request = self.requests.get_mut(&id).expect("a waiting request");
         request.begin(page);
-        (request.own, request.done, request.started) = (prefix, tokens, now);
+        request.own = prefix;
+        request.done = tokens;
+        request.started = now;
         let storage = match request.fetch {
             FetchState::Done { from, pages } => {
                 let storage = prefix.min(from + pages).saturating_sub(from.max(found.device));
@@ -138,7 +143,9 @@ impl Scheduler {
             self.finish(id, at, FinishReason::Abort);
             return false;
         }
-        (request.generated, request.first_token, request.last_token) = (1, at, at);
+        request.generated = 1;
+        request.first_token = at;
+        request.last_token = at;
         let admission = Admission {
             answer: request.answer.clone(),
             arrived: request.arrived,
@@ -225,7 +232,8 @@ impl Scheduler {
             self.counters.aborted += 1;
             return;
         }
-        let (cached, by_tier) = (&mut self.counters.cached, request.tokens_by_tier);
+        let cached = &mut self.counters.cached;
+        let by_tier = request.tokens_by_tier;
         cached.device += by_tier.device;
         cached.host += by_tier.host;
         cached.storage += by_tier.storage;

@@ -55,7 +55,8 @@ fn play(scheduler: &mut Scheduler, stored: &mut std::collections::HashSet<u64>) 
             match effect {
                 SchedulerEffect::First { id, at, admission } => {
                     let log = logs.entry(id).or_default();
-                    (log.admission, log.tokens) = (Some(admission), vec![at]);
+                    log.admission = Some(admission);
+                    log.tokens = vec![at];
                 }
                 SchedulerEffect::Token { id, at } => logs.entry(id).or_default().tokens.push(at),
                 SchedulerEffect::Finished { id, at, end } => logs.entry(id).or_default().end = Some((at, end)),
@@ -186,7 +187,10 @@ proptest! {
     ) {
         let mut scheduler = Scheduler::new(Config { storage, running_max: 4, ..config(device, host) });
         let mut stored = std::collections::HashSet::new();
-        let (mut taken, mut sums, mut now, mut gone) = (Vec::new(), PromptTokens::default(), ms(0), 0);
+        let mut taken = Vec::new();
+        let mut sums = PromptTokens::default();
+        let mut now = ms(0);
+        let mut gone = 0;
         let mut logs: HashMap<u64, RequestLog> = HashMap::new();
         for (of, tokens, output, wait, leaves) in asks {
             now = now + Duration::from_millis(wait);

@@ -150,7 +150,8 @@ impl Net for RealNet {
                     socket::enable_keepalive(&listener)?;
                     listener.set_nonblocking(true)?;
                     let listener = TcpListener::from_std(listener)?;
-                    let (port, filter) = (listener.local_addr()?.port(), self.filter.clone());
+                    let port = listener.local_addr()?.port();
+                    let filter = self.filter.clone();
                     return Ok(RealListener { listener, port, filter });
                 }
                 Err(error) => last = error,

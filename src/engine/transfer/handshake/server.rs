@@ -62,7 +62,8 @@ pub async fn serve<E: Env>(
     let mut exchanges = JoinSet::new();
     // In the order in which they were accepted. Each exchange has a flag that is set once its request has arrived.
     let mut under_way: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
-    let (mut failed, mut ended) = (0u64, 0u64);
+    let mut failed = 0u64;
+    let mut ended = 0u64;
     loop {
         while exchanges.try_join_next().is_some() {}
         if exchanges.len() >= EXCHANGES_MAX {
@@ -93,7 +94,9 @@ pub async fn serve<E: Env>(
                 continue;
             }
         };
-        let (env, answers, connections) = (env.clone(), Arc::clone(&answers), Arc::clone(&connections));
+        let env = env.clone();
+        let answers = Arc::clone(&answers);
+        let connections = Arc::clone(&connections);
         let arrived = Arc::new(AtomicBool::new(false));
         let exchange = exchanges.spawn({
             let arrived = arrived.clone();

@@ -89,7 +89,8 @@ impl RdmaShared {
                     state = endpoint.await_change(state, limit);
                 }
                 LinkAction::Over(why) => {
-                    let (error, gid) = (self.unconnected(nic, endpoint.path(), &why), state.link.local_end().gid);
+                    let error = self.unconnected(nic, endpoint.path(), &why);
+                    let gid = state.link.local_end().gid;
                     drop(state);
                     // A link that ended because a newer one replaced it does not indicate a fault at the peer.
                     let again =
@@ -157,7 +158,8 @@ impl RdmaShared {
             }
             endpoint.notify_waiters();
             if state.link.is_ready() {
-                let (local, peer) = (endpoint.address().gid_text(), view.descriptor.devices[device].gid.as_str());
+                let local = endpoint.address().gid_text();
+                let peer = view.descriptor.devices[device].gid.as_str();
                 tracing::info!(device = %nic.name, gid = %local, peer = %endpoint.path(), peer_gid = peer, "connected over rdma");
             }
         }
@@ -283,7 +285,8 @@ impl RdmaShared {
         let (server, _) = link::split_path(path).ok_or_else(|| HandshakeRefusal::BadPath(path.clone()))?;
         let own = nic_path(&self.server, &nic.name);
         if own != request.peer_nic_path {
-            let (expected, got) = (format!("{own} + {path}"), format!("{} + {path}", request.peer_nic_path));
+            let expected = format!("{own} + {path}");
+            let got = format!("{} + {path}", request.peer_nic_path);
             return Err(HandshakeRefusal::Inconsistent { expected, got });
         }
         if link::is_ack(request) {

@@ -54,7 +54,9 @@ impl DeviceWatcher {
         let stop = Arc::new(StopSignal { stopped: AtomicBool::new(false), wake: WakeEvent::new()? });
         let watch = DeviceWatcher { stop, threads: Mutex::default() };
         for nic in &shared.nics {
-            let (shared, nic, stop) = (Arc::clone(shared), Arc::clone(nic), Arc::clone(&watch.stop));
+            let shared = Arc::clone(shared);
+            let nic = Arc::clone(nic);
+            let stop = Arc::clone(&watch.stop);
             let run = move || {
                 while !stop.is_stopped() {
                     handle_next_event(&shared, &nic, &stop);

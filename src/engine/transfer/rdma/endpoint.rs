@@ -147,7 +147,8 @@ impl Endpoint {
     /// Returns the ready ACK for this endpoint's connection, and whether the peer supports ACKs. `None` if the endpoint is not connected.
     pub(super) fn ack(&self) -> Option<(ConnectionMessage, bool)> {
         let state = self.state();
-        let (local_end, remote_end) = (state.link.local_end(), state.link.remote_end()?);
+        let local_end = state.link.local_end();
+        let remote_end = state.link.remote_end()?;
         let ack = ConnectionMessage {
             local_nic_path: local_end.path.clone(),
             peer_nic_path: local_end.peer.clone(),
@@ -217,7 +218,8 @@ impl Endpoint {
         let mut state = self.state();
         let EndpointState { qps, retired, moved, .. } = &mut *state;
         let Some(qp) = qps.iter_mut().find(|qp| qp.qp.number() == completions[0].qp) else { return };
-        let (mut freed, mut broken) = (0, None);
+        let mut freed = 0;
+        let mut broken = None;
         for completion in completions {
             let Some(count) = qp.over(completion.id) else {
                 tracing::debug!(device = %nic.name, id = completion.id, "completion of an earlier queue pair");
@@ -225,7 +227,8 @@ impl Endpoint {
             };
             freed += count;
             qp.first = qp.first.wrapping_add(count as u32);
-            let (ok, flushed) = (completion.status.is_ok(), completion.status.is_flush());
+            let ok = completion.status.is_ok();
+            let flushed = completion.status.is_flush();
             *moved |= ok;
             if !ok {
                 broken.get_or_insert((completion.status, completion.vendor_error));

@@ -257,7 +257,8 @@ impl Nic {
 
     /// Returns a snapshot of the device's counters.
     pub(super) fn counters(&self) -> RailCounters {
-        let (address, counters) = (self.address(), &self.counters);
+        let address = self.address();
+        let counters = &self.counters;
         let of = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         RailCounters {
             device: self.name.clone(),

@@ -70,7 +70,8 @@ pub(super) fn nics(
         let next = if options.devices.is_empty() { "; select devices with --device-name" } else { "" };
         return Err(no_rdma(format!("{why}{next}")));
     }
-    let (mut nics, mut problems) = (Vec::new(), Vec::new());
+    let mut nics = Vec::new();
+    let mut problems = Vec::new();
     let is_there = |name: &String| listed.iter().any(|device| device.name == *name);
     let not_there = |name: &str| {
         let there: Vec<&str> = listed.iter().map(|device| device.name.as_str()).collect();

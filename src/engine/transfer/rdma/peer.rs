@@ -67,7 +67,8 @@ impl RdmaPeer {
 
 impl DataPeer for RdmaPeer {
     fn submit(self: Arc<Self>, ops: Vec<Op>, rules: BatchRules) -> Box<dyn PendingOps> {
-        let (view, deadline) = (self.view(), rules.deadline);
+        let view = self.view();
+        let deadline = rules.deadline;
         let deadline = match self.shared.settings.slice_limit {
             Some(limit) if limit < deadline.allowed => {
                 let until = deadline.until.min((self.shared.clock)() + limit);
@@ -152,7 +153,8 @@ impl PendingOps for RdmaBatch {
         let mut still = Duration::ZERO;
         loop {
             self.connect();
-            let (open, now) = (self.batch.open(), (shared.clock)());
+            let open = self.batch.open();
+            let now = (shared.clock)();
             if open == 0 && !self.batch.has_failures() {
                 break;
             }
@@ -200,7 +202,8 @@ impl RdmaBatch {
             };
             let here = (&locals.spans, op.local.address());
             let there = (&self.view.spans, op.remote.0);
-            let (first, len) = (self.parts.len(), op.local.len() as u64);
+            let first = self.parts.len();
+            let len = op.local.len() as u64;
             for cut in SliceCuts::new(self.peer.shared.slice_rule, here, there, len) {
                 match cut {
                     Ok(cut) => self.parts.push(Fragment {
@@ -234,7 +237,9 @@ impl RdmaBatch {
     }
 
     fn refused(&self, op: &Op) -> TransferFault {
-        let (segment, address, length) = (self.view.segment.clone(), op.remote.0, op.local.len() as u64);
+        let segment = self.view.segment.clone();
+        let address = op.remote.0;
+        let length = op.local.len() as u64;
         TransferFault {
             error: TransferError::Rejected { segment, address, length, code: 0 },
             class: FaultClass::Refused,
@@ -296,7 +301,8 @@ impl RdmaBatch {
         let (nic, device) = route.ok_or_else(|| self.no_path_error(part))?;
         let rkeys = &self.view.descriptor.buffers[span.index].rkey;
         let rkey = rkeys.get(device).copied().ok_or_else(|| self.refused(op))?;
-        let (here, there) = (&shared.nics[nic], &self.view.paths[device]);
+        let here = &shared.nics[nic];
+        let there = &self.view.paths[device];
         let region = part.local.region(here).map_err(|error| TransferFault {
             error: here.registration_fault(there, &error, part.local.len() as u64),
             class: FaultClass::Refused,
@@ -369,7 +375,8 @@ impl RdmaBatch {
                 part.tries += 1;
                 part.before.get_or_insert_with(|| Box::new(fault.clone()));
             }
-            let (tries, drops) = (part.tries, part.drops);
+            let tries = part.tries;
+            let drops = part.drops;
             if tries > self.peer.shared.settings.retries || drops > DROPS_MAX || now >= self.deadline.until {
                 self.fail(number, fault);
                 continue;
@@ -431,7 +438,8 @@ impl RdmaBatch {
     fn fault(&self, number: u32, error: WorkError, now: Mono) -> TransferFault {
         let shared = &self.peer.shared;
         let (nic, device) = self.parts[number as usize].route;
-        let (nic, path) = (&shared.nics[usize::from(nic)], &self.view.path(usize::from(device)));
+        let nic = &shared.nics[usize::from(nic)];
+        let path = &self.view.path(usize::from(device));
         let another = shared.nics.len() * self.view.paths.len() > 1;
         let at = |step, problem: String, blame| nic.fault(path, step, problem, blame);
         match error {
@@ -521,7 +529,9 @@ impl RdmaBatch {
         // Another thread is handling completions of these fragments. The device no longer uses their bytes, but their
         // results are unknown here.
         let unknown = if in_progress { 0..self.parts.len() as u32 } else { 0..0 };
-        let (peer, step, limit) = (self.view.segment.clone(), TransferStep::Body, self.deadline.allowed);
+        let peer = self.view.segment.clone();
+        let step = TransferStep::Body;
+        let limit = self.deadline.allowed;
         let class = if moved { FaultClass::Late } else { FaultClass::Hung };
         for part in late.into_iter().chain(last).map(|(part, _)| part).chain(unknown) {
             let error = TransferError::Timeout { peer: peer.clone(), step, limit };

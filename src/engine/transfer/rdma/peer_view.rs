@@ -86,7 +86,8 @@ impl PeerView {
 
     /// Whether `descriptor` has the same content as this view, apart from the timestamp.
     pub(super) fn is(&self, descriptor: &SegmentDescriptor) -> bool {
-        let (a, b) = (&self.descriptor, descriptor);
+        let a = &self.descriptor;
+        let b = descriptor;
         a.name == b.name
             && a.rdma_server_name == b.rdma_server_name
             && a.devices == b.devices

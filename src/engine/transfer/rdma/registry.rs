@@ -76,7 +76,8 @@ impl RegisteredMemory {
 
     /// Whether all of `slice` is registered.
     pub(super) fn covers(&self, slice: &Slice) -> bool {
-        let (mut at, end) = (slice.address(), slice.address() + slice.len() as u64);
+        let mut at = slice.address();
+        let end = slice.address() + slice.len() as u64;
         while at < end {
             let Some(span) = self.spans.find(at) else { return false };
             at = span.start + span.len;
@@ -107,8 +108,10 @@ impl Registry {
         } else {
             piece_bytes_max.max(4096)
         };
-        let (table, known) = (Mutex::default(), RwLock::default());
-        let (parallel, threads) = (settings.register_in_parallel, settings.registering_threads);
+        let table = Mutex::default();
+        let known = RwLock::default();
+        let parallel = settings.register_in_parallel;
+        let threads = settings.registering_threads;
         Registry { nics, table, known, piece_bytes_max, relaxed, parallel, threads }
     }
 

@@ -60,11 +60,13 @@ impl Rails {
     fn order(&self, location: &str, attempt: u32, draw: u32) -> impl Iterator<Item = usize> + Clone {
         let known = self.by_location.get(location).filter(|row| row.preferred.len() + row.others.len() > 0);
         let row = known.unwrap_or(&self.all);
-        let (preferred, others) = (row.preferred.as_slice(), row.others.as_slice());
+        let preferred = row.preferred.as_slice();
+        let others = row.others.as_slice();
         let (first, then) = match attempt {
             0 => {
                 // Rotate the others too, in case there is no preferred device.
-                let (first, then) = (turn(preferred, draw), turn(others, draw));
+                let first = turn(preferred, draw);
+                let then = turn(others, draw);
                 ([first.0, first.1], [then.0, then.1])
             }
             _ => {
@@ -171,7 +173,8 @@ impl RdmaRouter {
 
     /// Selects a path from any device that is up. Used if no device for this location is up.
     fn elsewhere(&self, peer: &Rails, ask: RouteQuery<'_>, path_table: &dyn PathTable) -> Option<RdmaRoute> {
-        let (known, attempts) = (&self.rails.all.preferred, ask.attempt as usize);
+        let known = &self.rails.all.preferred;
+        let attempts = ask.attempt as usize;
         let local =
             (0..known.len()).map(|i| known[(i + attempts) % known.len()]).find(|local| path_table.is_up(*local))?;
         peer.order(ask.there, ask.attempt, ask.draws.1).next().map(|remote| RdmaRoute { local, remote })
@@ -227,7 +230,8 @@ mod tests {
 
     #[test]
     fn first_attempts_use_preferred_devices_and_retries_rotate() {
-        let (settings, state) = (RdmaSettings::default(), State::default());
+        let settings = RdmaSettings::default();
+        let state = State::default();
         let at = |attempt, draw| route(&settings, ask("cpu:1", "cpu:0", attempt, draw), &state).unwrap();
         assert_eq!((at(0, 0), at(0, 1), at(0, 2)), ((2, 0), (3, 1), (2, 0)));
         let retries: Vec<_> = (1..=5).map(|attempt| at(attempt, 7)).collect();
@@ -236,7 +240,8 @@ mod tests {
 
     #[test]
     fn unknown_locations_use_all_devices() {
-        let (settings, state) = (RdmaSettings::default(), State::default());
+        let settings = RdmaSettings::default();
+        let state = State::default();
         let at = |here, draw| route(&settings, ask(here, "cpu:0", 0, draw), &state).unwrap().0;
         assert_eq!((at("cuda:0", 0), at("cuda:0", 1)), (3, 0));
         assert_eq!((0..4).map(|draw| at("*", draw)).collect::<Vec<_>>(), [0, 1, 2, 3]);

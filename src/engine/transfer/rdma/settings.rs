@@ -214,7 +214,8 @@ fn affinity(read: &mut VariableReader<'_>) -> (bool, BTreeMap<String, Vec<String
     let mut peers_of = BTreeMap::new();
     for entry in list.split(';').map(str::trim).filter(|e| !e.is_empty()) {
         let (local, peers) = entry.split_once('=').unwrap_or((entry, ""));
-        let (local, peers) = (local.trim(), names(peers));
+        let local = local.trim();
+        let peers = names(peers);
         if local.is_empty() || peers.is_empty() {
             read.warnings
                 .push(format!("MC_NIC_PEER_AFFINITY: '{entry}' is not of the form device=device,...; ignored"));

@@ -243,7 +243,8 @@ impl RdmaShared {
         let next = addresses.iter().skip_while(|address| address.gid_index != now.gid_index).nth(1);
         let next = next.filter(|_| tried < self.settings.gid_retries);
         if let Some(address) = next {
-            let (gid, row) = (address.gid_text(), address.gid_index);
+            let gid = address.gid_text();
+            let row = address.gid_index;
             tracing::info!(device = %nic.name, peer = path, %gid, row, "using another GID index for the peer");
         }
         nic.override_address(path, next.map(|address| (address.clone(), tried + 1)));
@@ -259,7 +260,8 @@ impl RdmaShared {
         }
         let batch = Batch::new(Arc::clone(&self.waker));
         let Ok(region) = self.registry.scratch(&self.scratch, nic) else { return };
-        let (mut attempts, mut over) = (Vec::new(), FinishedWork::default());
+        let mut attempts = Vec::new();
+        let mut over = FinishedWork::default();
         for endpoint in nic.all_endpoints() {
             if endpoint.idle_since().is_none_or(|since| now.since(since) < CHECK_EVERY) {
                 continue;
@@ -268,7 +270,8 @@ impl RdmaShared {
                 endpoint.retire(nic, &WorkError::Dropped);
                 continue;
             }
-            let (batch, region) = (Arc::clone(&batch), Arc::clone(&region));
+            let batch = Arc::clone(&batch);
+            let region = Arc::clone(&region);
             let nothing =
                 WorkRequest { batch, part: 0, kind: OpKind::Write, region, offset: 0, len: 0, remote: 0, rkey: 0 };
             nothing.batch.add_pending(1);

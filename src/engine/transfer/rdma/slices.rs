@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn no_slice_crosses_the_end_of_a_registration_on_either_side() {
-        let (whole, split) = ([(0, 1 << 40)], [(0, 6000), (6000, 1 << 30)]);
+        let whole = [(0, 1 << 40)];
+        let split = [(0, 6000), (6000, 1 << 30)];
         assert_eq!(lengths(10_000, &split, &whole), [5000, 5000]);
         assert_eq!(lengths(10_000, &whole, &split), [1000, 9000]);
         assert_eq!(lengths(10_000, &split, &split), [1000, 4000, 5000]);
@@ -212,9 +213,11 @@ mod tests {
             };
             // Very short slices test no more than longer ones do, and are slow, so limit their number.
             let len = len.min(slice.min(u64::from(longest)) * 500);
-            let (here, there) = (touching(&here, 1 << 20), touching(&there, 1 << 30));
+            let here = touching(&here, 1 << 20);
+            let there = touching(&there, 1 << 30);
             let (local, remote): (Spans, Spans) = (here.iter().copied().collect(), there.iter().copied().collect());
-            let (start, target) = ((1 << 20) + from, (1 << 30) + to);
+            let start = (1 << 20) + from;
+            let target = (1 << 30) + to;
             let mut done = 0;
             for cut in SliceCuts::new(SliceRule::new(slice, ratio, longest), (&local, start), (&remote, target), len) {
                 match cut {

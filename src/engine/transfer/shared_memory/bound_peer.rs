@@ -18,7 +18,8 @@ pub(super) struct BoundPeer {
 
 impl DataPeer for BoundPeer {
     fn submit(self: Arc<Self>, ops: Vec<Op>, rules: BatchRules) -> Box<dyn PendingOps> {
-        let (peer, link) = (Arc::clone(&self.peer), Arc::clone(&self.link));
+        let peer = Arc::clone(&self.peer);
+        let link = Arc::clone(&self.link);
         match link.is_current() {
             true => peer.submit_over(link, ops, rules),
             false => Box::new(EndedOps { peer, ops }),

@@ -222,7 +222,8 @@ impl ClientMessage {
             WRITES => {
                 let (mut at, count, deadline_ns) = body(bytes, WRITES, WRITE_BYTES, WRITES_MAX)?;
                 let mut write = || {
-                    let (remote, length) = (at.u64()?, at.u64()?);
+                    let remote = at.u64()?;
+                    let length = at.u64()?;
                     Some(WriteMessage { remote, length, slot: slot(at.u64()?)?, offset: at.u64()? })
                 };
                 let writes = (0..count).map(|_| write()).collect::<Option<_>>()?;

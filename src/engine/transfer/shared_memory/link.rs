@@ -50,7 +50,8 @@ impl MemoryLink {
     /// `ConnectionRefused` or `NotFound` if the server is not on this host. Otherwise, it is not usable.
     pub(super) fn open(server: &ServerIdentity, now: Mono) -> io::Result<MemoryLink> {
         let before = clock::monotonic();
-        let (socket, mut bytes) = (connect(server, LinkPurpose::Regions)?, vec![0; MESSAGE_BYTES_MAX]);
+        let socket = connect(server, LinkPurpose::Regions)?;
+        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
         let mut received = socket.receive(&mut bytes)?;
         let after = clock::monotonic();
         let reply = accepted(&bytes[..received.len])?;
@@ -79,7 +80,8 @@ impl MemoryLink {
         }
         regions.sort_unstable_by_key(|region| region.address);
         let is_clock_shared = (before..=after).contains(&Duration::from_nanos(reply.monotonic_ns));
-        let (socket, generation) = (Arc::new(socket), reply.generation);
+        let socket = Arc::new(socket);
+        let generation = reply.generation;
         Ok(MemoryLink { socket, regions, counter, generation, is_clock_shared, opened: now })
     }
 

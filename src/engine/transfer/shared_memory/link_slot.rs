@@ -96,7 +96,8 @@ impl LinkSlot {
 
     /// Starts a thread that ends the link when its connection ends.
     fn watch(self: &Arc<Self>, socket: &Arc<PacketSocket>) -> io::Result<()> {
-        let (slot, socket) = (Arc::downgrade(self), Arc::clone(socket));
+        let slot = Arc::downgrade(self);
+        let socket = Arc::clone(socket);
         socket.limit_receive(Some(SWEEP_EVERY))?;
         let watch = move || wait_for_end(&slot, &socket);
         thread::Builder::new().name("te-shm-watch".into()).stack_size(STACK_BYTES).spawn(watch).map(drop)

@@ -61,7 +61,8 @@ impl SharedMemoryPeer {
 
     /// Requests writes. `None` for a write that has not been sent, and that the transport can carry out.
     fn write(&self, link: &MemoryLink, ops: &[&Op], deadline: Deadline) -> Vec<Option<Result<(), TransferFault>>> {
-        let (pool, server) = (&self.slot.writes, &self.slot.server);
+        let pool = &self.slot.writes;
+        let server = &self.slot.server;
         let mut results = Vec::with_capacity(ops.len());
         let mut taken = pool.take(server, link.generation, (self.clock)());
         let mut replaced = false;
@@ -129,7 +130,9 @@ impl SharedMemoryPeer {
     }
 
     fn refused(&self, op: &Op) -> TransferFault {
-        let (segment, address, length) = (self.segment.clone(), op.remote.0, op.local.len() as u64);
+        let segment = self.segment.clone();
+        let address = op.remote.0;
+        let length = op.local.len() as u64;
         let code = u32::from(WriteOutcome::Refused.code());
         TransferFault { error: TransferError::Rejected { segment, address, length, code }, class: FaultClass::Refused }
     }
@@ -146,7 +149,8 @@ impl SharedMemoryPeer {
     }
 
     fn lost(&self, source: io::Error) -> TransferFault {
-        let (peer, step) = (self.segment.clone(), TransferStep::Status);
+        let peer = self.segment.clone();
+        let step = TransferStep::Status;
         TransferFault { error: TransferError::Lost { peer, step, source: Arc::new(source) }, class: FaultClass::Gone }
     }
 
@@ -180,7 +184,8 @@ impl SharedMemoryPeer {
         let routes: Vec<bool> = ops.iter().map(may_share).collect();
         let (shared, others): (Vec<_>, Vec<_>) = ops.into_iter().zip(&routes).partition(|(_, shared)| **shared);
         let strip = |list: Vec<(Op, &bool)>| list.into_iter().map(|(op, _)| op).collect::<Vec<Op>>();
-        let (shared, others) = (strip(shared), strip(others));
+        let shared = strip(shared);
+        let others = strip(others);
         let pending = (!others.is_empty()).then(|| Arc::clone(&self.transport).submit(others, rules));
         Box::new(SharedPendingOps { peer: self, link, shared, pending, routes, rules })
     }

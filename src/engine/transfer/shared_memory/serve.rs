@@ -98,7 +98,8 @@ impl ServerState {
 
     fn copy_all(&self, request: &WriteRequest, buffers: &ReceivedBuffers, era: u64) -> Vec<WriteOutcome> {
         let readable = buffers.readable();
-        let (mut writes, mut bytes) = (0, 0);
+        let mut writes = 0;
+        let mut bytes = 0;
         let copy = |write: &WriteMessage| {
             let buffer = usize::try_from(write.slot).ok().and_then(|slot| readable.get(slot)?.as_ref());
             let outcome = self.copy(write, buffer, request.deadline_ns, era);

@@ -200,7 +200,8 @@ impl ServerState {
         }
         socket.limit_receive(Some(CLIENT_LIMIT))?;
         socket.limit_send(CLIENT_LIMIT)?;
-        let (id, socket) = (self.accepted.fetch_add(1, Ordering::Relaxed), Arc::new(socket));
+        let id = self.accepted.fetch_add(1, Ordering::Relaxed);
+        let socket = Arc::new(socket);
         {
             let mut connections = self.connections();
             if connections.len() >= CONNECTIONS_MAX {

@@ -186,7 +186,8 @@ fn a_mixed_batch_keeps_its_order_and_sends_the_rest_over_the_transport() {
     node.register(&other);
     let client = TestClient::new(node.server.descriptor());
     node.memory.write_at(0, &[5; 64]).unwrap();
-    let (buffer, plain) = (shareable(64), ordinary(64));
+    let buffer = shareable(64);
+    let plain = ordinary(64);
     buffer.fill(0, 64, 6).unwrap();
     let op =
         |kind, local: &Arc<Memory>, at: usize, len, remote| Op { kind, local: local.slice(at, len).unwrap(), remote };
@@ -270,7 +271,8 @@ fn a_write_is_not_carried_into_a_later_generation() {
     for connected in [true, false] {
         let node = TestNode::start();
         let client = TestClient::new(node.server.descriptor());
-        let (buffer, plain) = (shareable(64), ordinary(64));
+        let buffer = shareable(64);
+        let plain = ordinary(64);
         buffer.fill(0, 64, 9).unwrap();
         let op = |local: &Arc<Memory>, at| Op { kind: OpKind::Write, local: local.whole(), remote: node.remote(at) };
         client.run(OpKind::Read, &plain.whole(), node.remote(0)).unwrap();
@@ -298,7 +300,8 @@ fn a_bound_peer_ends_with_the_generation_of_its_link() {
     let node = TestNode::start();
     let client = TestClient::new(node.server.descriptor());
     assert!(Arc::clone(&client.peer).bound().is_none(), "no link yet");
-    let (into, plain) = (shareable(64).whole(), ordinary(64).whole());
+    let into = shareable(64).whole();
+    let plain = ordinary(64).whole();
     client.run(OpKind::Read, &into, node.remote(0)).unwrap();
     let bound = Arc::clone(&client.peer).bound().unwrap();
     let run = |kind, local: &Slice| {
@@ -337,7 +340,8 @@ fn a_connection_accepted_as_transfers_end_does_not_serve_earlier_writes() {
 fn removed_memory_is_neither_read_nor_written() {
     let node = TestNode::start();
     let client = TestClient::new(node.server.descriptor());
-    let (buffer, more) = (shareable(64), shareable(4096));
+    let buffer = shareable(64);
+    let more = shareable(4096);
     node.register(&more);
     let remote = RemoteAddr(more.address());
     client.run(OpKind::Write, &buffer.whole(), remote).unwrap();
@@ -539,7 +543,8 @@ fn out_of_range_and_unreadable_writes_are_refused_one_by_one() {
             good,
         ],
     );
-    let (refused, unreadable) = (WriteOutcome::Refused, WriteOutcome::Unreadable);
+    let refused = WriteOutcome::Refused;
+    let unreadable = WriteOutcome::Unreadable;
     assert_eq!(outcomes, [refused, unreadable, unreadable, unreadable, refused, refused, WriteOutcome::Done]);
 }
 

@@ -65,7 +65,8 @@ impl WriteConnection {
                 self.send_buffer(slot, memory).map_err(WriteFault::Unsent)?;
             }
             used[slot] = true;
-            let (length, offset) = (op.local.len() as u64, op.local.offset() as u64);
+            let length = op.local.len() as u64;
+            let offset = op.local.offset() as u64;
             let slot = u32::try_from(slot).unwrap_or(u32::MAX);
             writes.push(WriteMessage { remote: op.remote.0, length, slot, offset });
         }

@@ -23,7 +23,8 @@ pub(super) fn resolve(at: &HostPort, limit: Duration) -> io::Result<Vec<SocketAd
         return Ok(vec![SocketAddr::new(ip, at.port)]);
     }
     let (sender, receiver) = mpsc::channel();
-    let (host, port) = (at.host.clone(), at.port);
+    let host = at.host.clone();
+    let port = at.port;
     thread::Builder::new().name("te-resolve".into()).spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(|all| all.take(ADDRESSES_MAX).collect::<Vec<_>>());
         // The caller may have timed out.

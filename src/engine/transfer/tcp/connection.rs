@@ -177,7 +177,9 @@ impl DataConnection {
         let total: usize = run.iter().map(|request| head + bytes(request)).sum();
         // The index of the current request (all earlier ones are done), the byte at which its response begins, and the
         // bytes received so far.
-        let (mut at, mut begin, mut done) = (0, 0, 0);
+        let mut at = 0;
+        let mut begin = 0;
+        let mut done = 0;
         // Whether request `at` has returned a success status, or needs none.
         let mut good = head == 0;
         monitor.poll(|| self.has_response());
@@ -208,7 +210,8 @@ impl DataConnection {
                             break;
                         }
                         begin += head + bytes(&run[at]);
-                        (at, good) = (at + 1, head == 0);
+                        at += 1;
+                        good = head == 0;
                     }
                     if done < total {
                         monitor.moved(TransferStep::Body).map_err(|end| (at, self.give_up(end)))?;

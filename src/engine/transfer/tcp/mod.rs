@@ -84,7 +84,8 @@ impl StartTransport for TcpTransport {
         let addresses = addresses_to_bind(start.listen_on, &host);
         let gate = TargetGate { filter: start.filter.clone(), clock: Arc::clone(start.clock) };
         let target = TcpTarget::start(&addresses, start.ports, &**start.random, regions, settings.progress, gate)?;
-        let (settings, clock) = (Arc::new(settings.clone()), Arc::clone(start.clock));
+        let settings = Arc::new(settings.clone());
+        let clock = Arc::clone(start.clock);
         Ok(TcpTransport { target, host, settings, connect_limit: start.connect_limit, clock })
     }
 }
@@ -112,7 +113,8 @@ impl DataTransport for TcpTransport {
         _: &Arc<dyn ControlPlane>,
     ) -> Result<Arc<dyn DataPeer>, TransferError> {
         let (at, version) = data_endpoint(descriptor, self.settings.framing)?;
-        let (settings, clock) = (Arc::clone(&self.settings), Arc::clone(&self.clock));
+        let settings = Arc::clone(&self.settings);
+        let clock = Arc::clone(&self.clock);
         Ok(TcpPeer::new(descriptor.name.clone(), at, version, settings, self.connect_limit, clock))
     }
 

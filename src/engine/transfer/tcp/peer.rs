@@ -176,7 +176,8 @@ impl TcpPeer {
         rules: BatchRules,
     ) {
         debug_assert!(at < run.len(), "an index in the run");
-        let (alone, kind) = (run.len() == 1, run[at].kind);
+        let alone = run.len() == 1;
+        let kind = run[at].kind;
         let unreached =
             matches!(&fault.error, TransferError::Lost { step: TransferStep::Resolve | TransferStep::Connect, .. });
         let undone = run.split_off(at);

@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn the_pool_limits_leases_and_reuses_returned_ones() {
-        let (pool, clock) = (pool(3), ticking());
+        let pool = pool(3);
+        let clock = ticking();
         let end = Deadline::after(Mono::ZERO, Duration::from_secs(1000));
         let two = pool.take(2, end, &clock).ok().unwrap();
         assert_eq!((two.len(), pool.take(5, end, &clock).ok().unwrap().len()), (2, 1));
@@ -188,7 +189,8 @@ mod tests {
         let end = Deadline::after(Mono::ZERO, Duration::from_secs(1 << 30));
         let lease = pool.take(1, end, &real).ok().unwrap();
         let waiter = std::thread::spawn({
-            let (pool, clock) = (Arc::clone(&pool), Arc::clone(&real));
+            let pool = Arc::clone(&pool);
+            let clock = Arc::clone(&real);
             move || pool.take(1, end, &clock).is_ok()
         });
         while pool.state().waiting == 0 {

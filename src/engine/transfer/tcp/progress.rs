@@ -112,7 +112,8 @@ mod tests {
     #[test]
     fn no_progress_for_the_limit_times_out_and_progress_resets_it() {
         let ms = Arc::new(AtomicU64::new(1000));
-        let (clock, hung) = (clock_at(&ms), AtomicU64::new(0));
+        let clock = clock_at(&ms);
+        let hung = AtomicU64::new(0);
         let mut monitor = ProgressMonitor::new(&clock, by(60_000), &hung);
         let limit = Duration::from_secs(2);
         assert_eq!(monitor.still(TransferStep::Body, limit), Ok(()));
@@ -129,7 +130,8 @@ mod tests {
     #[test]
     fn the_batch_deadline_applies_with_and_without_progress() {
         let ms = Arc::new(AtomicU64::new(1000));
-        let (clock, hung) = (clock_at(&ms), AtomicU64::new(0));
+        let clock = clock_at(&ms);
+        let hung = AtomicU64::new(0);
         let mut monitor = ProgressMonitor::new(&clock, by(1500), &hung);
         ms.store(1500, Ordering::Relaxed);
         let time = Duration::from_millis(500);
@@ -144,7 +146,8 @@ mod tests {
     #[test]
     fn after_another_timeout_one_second_without_progress_suffices() {
         let ms = Arc::new(AtomicU64::new(1000));
-        let (clock, hung) = (clock_at(&ms), AtomicU64::new(0));
+        let clock = clock_at(&ms);
+        let hung = AtomicU64::new(0);
         let mut monitor = ProgressMonitor::new(&clock, by(60_000), &hung);
         let limit = Duration::from_secs(30);
         assert_eq!(monitor.still(TransferStep::Status, limit), Ok(()));

@@ -318,7 +318,8 @@ impl TargetState {
     /// Closes a connection that has completed no request for some time, if there is one. The kernel counts the bytes of
     /// requests in progress.
     fn displace(&self, from: SocketAddr) -> bool {
-        let (open, now) = (self.acceptors().connections(), (self.gate.clock)());
+        let open = self.acceptors().connections();
+        let now = (self.gate.clock)();
         let usage = |(id, connection): (u64, Arc<OpenConnection>)| {
             connection.activity.usage(id, now, || socket::bytes_moved(&connection.stream).unwrap_or(0))
         };
@@ -560,7 +561,8 @@ mod tests {
 
     /// A target that serves some memory, and its address.
     fn serving(threads_max: usize, clock: &TestClock) -> (TcpTarget, u64) {
-        let (target, memory) = (target(threads_max, clock), Arc::new(Memory::from_vec(vec![7; 8])));
+        let target = target(threads_max, clock);
+        let memory = Arc::new(Memory::from_vec(vec![7; 8]));
         let address = memory.address();
         target.shared.regions.write().unwrap().insert(memory, Access::Remote, RegionKeys::default()).unwrap();
         (target, address)

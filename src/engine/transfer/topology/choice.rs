@@ -35,7 +35,8 @@ impl Default for DeviceSelection {
 impl DeviceSelection {
     /// Reads the environment variables through `lookup`. Also returns a warning for each invalid variable.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (DeviceSelection, Vec<String>) {
-        let (mut selection, mut warnings) = (DeviceSelection::default(), Vec::new());
+        let mut selection = DeviceSelection::default();
+        let mut warnings = Vec::new();
         let mut number = |name: &'static str, min: u32, what: &str| {
             let text = lookup(name).filter(|t| !t.trim().is_empty())?;
             let number = text.trim().parse().ok().filter(|&n| n >= min);

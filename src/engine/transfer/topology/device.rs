@@ -319,7 +319,8 @@ fn check(device: &HostRdmaDevice, reader: &mut TreeReader<'_>) {
         let number = port.number;
         if !port.is_active() {
             let word = |state: &Option<KernelState>| state.as_ref().map_or("unknown".to_owned(), |s| s.name.clone());
-            let (state, physical) = (word(&port.state), word(&port.physical_state));
+            let state = word(&port.state);
+            let physical = word(&port.physical_state);
             found.push(DeviceFinding::PortDown { device: name(), port: number, state, physical });
         }
         let roce = port.is_ethernet() && device.transport == DeviceTransport::Infiniband;

@@ -140,7 +140,8 @@ impl HostTopology {
         for device in &self.devices {
             let Some(provider) = &device.provider else { continue };
             if !drivers.iter().any(|d| d.starts_with(&format!("lib{provider}-rdmav"))) {
-                let (device, provider) = (device.name.clone(), provider.clone());
+                let device = device.name.clone();
+                let provider = provider.clone();
                 reader.findings.push(DeviceFinding::NoProvider { device, provider });
             }
         }

@@ -86,7 +86,9 @@ fn addresses(reader: &mut TreeReader<'_>) -> Vec<(String, IpAddr)> {
         return interface::addresses().unwrap_or_default();
     }
     let mut text = |path: &str| reader.text(path).unwrap_or_default();
-    let (trie, routes, v6) = (text("/proc/net/fib_trie"), text("/proc/net/route"), text("/proc/net/if_inet6"));
+    let trie = text("/proc/net/fib_trie");
+    let routes = text("/proc/net/route");
+    let v6 = text("/proc/net/if_inet6");
     let routes = connected(&routes);
     let v4 = parse_local(&trie).into_iter().filter_map(|ip| {
         let name = if ip.is_loopback() { "lo" } else { interface_of(&routes, ip)? };
@@ -114,7 +116,8 @@ fn interface_of(routes: &[RouteEntry], ip: Ipv4Addr) -> Option<&str> {
 
 /// Parses `/proc/net/fib_trie`: the host's own addresses, without duplicates.
 fn parse_local(text: &str) -> Vec<Ipv4Addr> {
-    let (mut found, mut last) = (Vec::new(), None);
+    let mut found = Vec::new();
+    let mut last = None;
     for line in text.lines().map(str::trim) {
         if let Some(ip) = line.strip_prefix("|-- ") {
             last = ip.parse().ok();

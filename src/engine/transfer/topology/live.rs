@@ -77,7 +77,8 @@ impl VerbsDevice {
     }
 
     fn absent(name: String, absent: &VerbsUnavailable) -> VerbsDevice {
-        let (missing, next) = (Some(absent.to_string()), Some(absent.remedy()));
+        let missing = Some(absent.to_string());
+        let next = Some(absent.remedy());
         VerbsDevice { name, missing, next, attributes: None, ports: Vec::new() }
     }
 

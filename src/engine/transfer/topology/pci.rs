@@ -44,7 +44,8 @@ pub fn link(a: PciPosition<'_>, b: PciPosition<'_>) -> PciLink {
     let parts = |place: PciPosition<'_>| -> Vec<String> {
         place.path.trim_start_matches("/sys/devices/").split('/').map(str::to_owned).collect()
     };
-    let (left, right) = (parts(a), parts(b));
+    let left = parts(a);
+    let right = parts(b);
     let common = left.iter().zip(&right).take_while(|(x, y)| x == y).count();
     // The first component is the host bridge (pci0000:16); all others are bridges and ports behind it.
     match common {
@@ -86,7 +87,8 @@ mod tests {
     fn the_link_depends_on_the_last_common_bridge() {
         let same = (Some(0), Some(0));
         let switch = "/sys/devices/pci0000:16/0000:16:02.0/0000:17:00.0";
-        let (gpu, nic) = (format!("{switch}/0000:18:00.0/0000:19:00.0"), format!("{switch}/0000:18:01.0/0000:1a:00.0"));
+        let gpu = format!("{switch}/0000:18:00.0/0000:19:00.0");
+        let nic = format!("{switch}/0000:18:01.0/0000:1a:00.0");
         assert_eq!(between(&gpu, &nic, same), PciLink::Pix);
         let deep = format!("{switch}/0000:18:02.0/0000:1b:00.0/0000:1c:00.0/0000:1d:00.0");
         assert_eq!(between(&gpu, &deep, same), PciLink::Pxb);

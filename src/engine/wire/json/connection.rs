@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn captured_messages_decode_and_those_of_0_3_13_round_trip() {
-        let (mut newest, mut old) = (0, 0);
+        let mut newest = 0;
+        let mut old = 0;
         for (text, read) in captured() {
             if text.contains("\"payload\"") {
                 assert_eq!(read.to_json(), text);

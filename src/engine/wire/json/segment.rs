@@ -369,7 +369,8 @@ mod tests {
         #[test]
         fn covers_means_containment_without_overflow(address: u64, length: u64, at: u64, size: u64) {
             let buffer = RegionDescriptor { address: at, length: size, ..RegionDescriptor::default() };
-            let (end, limit) = (u128::from(address) + u128::from(length), u128::from(at) + u128::from(size));
+            let end = u128::from(address) + u128::from(length);
+            let limit = u128::from(at) + u128::from(size);
             prop_assert_eq!(buffer.covers(address, length), address >= at && end <= limit);
         }
     }

@@ -5,7 +5,8 @@ use mcctl_base::Unix;
 /// Formats a time as `2026-11-21 04:22:17.977000`. Upstream writes local time; this is UTC, which needs no time zone data.
 pub fn timestamp(at: Unix) -> String {
     const DAY_MS: i64 = 86_400_000;
-    let (days, ms) = (at.0.div_euclid(DAY_MS), at.0.rem_euclid(DAY_MS));
+    let days = at.0.div_euclid(DAY_MS);
+    let ms = at.0.rem_euclid(DAY_MS);
     // Converts days to a civil date. Years start in March, so that the leap day is the last day of a year.
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -16,8 +17,11 @@ pub fn timestamp(at: Unix) -> String {
     let day = day_of_year - (153 * march_month + 2) / 5 + 1;
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (seconds, millis) = (ms / 1000, ms % 1000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let seconds = ms / 1000;
+    let millis = ms % 1000;
+    let hour = seconds / 3600;
+    let minute = seconds / 60 % 60;
+    let second = seconds % 60;
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millis:03}000")
 }
 

@@ -131,7 +131,8 @@ fn pretender() -> String {
         let text = match kind {
             HandshakeKind::Metadata => {
                 let devices = vec![DeviceDescriptor { name: "rxe0".into(), lid: 0, gid: GID.into() }];
-                let (name, protocol) = (own.clone(), "rdma".to_owned());
+                let name = own.clone();
+                let protocol = "rdma".to_owned();
                 SegmentDescriptor { name, protocol, devices, ..SegmentDescriptor::default() }.to_json()
             }
             _ => match ConnectionMessage::from_json(json) {

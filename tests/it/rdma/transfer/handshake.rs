@@ -66,7 +66,8 @@ async fn malformed_requests_are_refused_and_leave_nothing_behind() {
 #[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 async fn endpoints_of_vanished_peers_are_destroyed() {
     let (theirs, _) = target(&["rxe0"], 1 << 20).await;
-    let (to, me) = (theirs.handshake().clone(), format!("{}@rxe0", theirs.segment_name()));
+    let to = theirs.handshake().clone();
+    let me = format!("{}@rxe0", theirs.segment_name());
     let [before] = resources(["qp"]);
     let reply = tokio::task::spawn_blocking(move || ask(&to, &request("127.0.0.1:1@rxe1", &me, "[77,78]", GID))).await;
     let reply = reply.unwrap();

@@ -66,7 +66,9 @@ async fn moves_bytes(ours: &TransferEngine, segment: &str, theirs: &Arc<Memory>,
     let buffer = memory(sizes.iter().sum::<usize>(), 99);
     let registration = if registered { Some(ours.register(&buffer, Access::Local).await.unwrap()) } else { None };
     let source = buffer.whole().to_vec();
-    let (mut ops, mut offset, mut at) = (Vec::new(), 0, 13);
+    let mut ops = Vec::new();
+    let mut offset = 0;
+    let mut at = 13;
     for size in sizes {
         ops.push(op(OpKind::Write, &buffer, offset, size, theirs.address() + at as u64));
         expected[at..at + size].copy_from_slice(&source[offset..offset + size]);
@@ -125,12 +127,14 @@ async fn bytes_arrive_at_every_size_and_offset_and_nowhere_else() {
 #[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 async fn a_few_bytes_are_written_and_read_and_memory_is_released() {
     let ((theirs, there), ours) = (target(&["rxe0"], 2000).await, engine(&["rxe1"]).await);
-    let (source, back) = (memory(1003, 7), memory(1003, 0));
+    let source = memory(1003, 7);
+    let back = memory(1003, 0);
     let registration = ours.register(&source, Access::Local).await.unwrap();
     let at = there.address() + 13;
     // Under valgrind the first exchange of connection data may exceed the engine's limit.
     let put = || vec![op(OpKind::Write, &source, 0, 1003, at)];
-    let (mut written, end) = (ours.transfer(theirs.segment_name(), put(), LIMIT).await, Instant::now() + LIMIT);
+    let mut written = ours.transfer(theirs.segment_name(), put(), LIMIT).await;
+    let end = Instant::now() + LIMIT;
     while matches!(written, Err(TransferError::Timeout { .. } | TransferError::Down { .. })) && Instant::now() < end {
         tokio::time::sleep(Duration::from_secs(1)).await;
         written = ours.transfer(theirs.segment_name(), put(), LIMIT).await;
@@ -187,7 +191,9 @@ async fn threads_share_a_connection_and_get_their_own_bytes() {
     let segment = theirs.segment_name().to_owned();
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
-            let (ours, segment, at) = (ours.clone(), segment.clone(), there.address() + (thread * PART) as u64);
+            let ours = ours.clone();
+            let segment = segment.clone();
+            let at = there.address() + (thread * PART) as u64;
             std::thread::spawn(move || {
                 for round in 0..4u8 {
                     let buffer = memory(PART, round * 16 + thread as u8);

@@ -52,7 +52,8 @@ async fn a_connection_lost_during_a_batch_is_reestablished() {
     let waits = tokio::task::spawn_blocking(move || pending.wait());
     poll("bytes are in flight", || sent("rxe1") > before + 256).await;
     // Another process with our name connects again: the queue pairs used by the batch are destroyed.
-    let (to, path) = (theirs.handshake().clone(), format!("{}@rxe0", theirs.segment_name()));
+    let to = theirs.handshake().clone();
+    let path = format!("{}@rxe0", theirs.segment_name());
     let forged = request(&format!("{}@rxe1", ours.segment_name()), &path, "[77,78]", GID);
     let reply = tokio::task::spawn_blocking(move || ask(&to, &forged)).await.unwrap();
     assert_eq!(reply.reply_msg, "");

@@ -110,7 +110,8 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), Failure> {
         Failure::usage("--header needs ':' or '=' between the name and the value")
             .next("use NAME=VALUE or 'NAME: VALUE'")
     })?;
-    let (name, value) = (text[..at].trim(), text[at + 1..].trim());
+    let name = text[..at].trim();
+    let value = text[at + 1..].trim();
     let name = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| Failure::usage(format!("'{name}' is not a valid header name")))?;
     if RESERVED_HEADERS.contains(&name.as_str()) {

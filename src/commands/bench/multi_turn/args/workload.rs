@@ -108,7 +108,8 @@ impl WorkloadArgs {
     /// Builds synthetic conversations from the length flags.
     fn synthetic(&self, api: Api, seed: Seed) -> Result<AnnotatedWorkload, Failure> {
         let or = |rounds: u32| if rounds == 0 { self.num_rounds } else { rounds };
-        let (least, most) = (or(self.min_rounds), or(self.max_rounds));
+        let least = or(self.min_rounds);
+        let most = or(self.max_rounds);
         if least > most {
             return Err(Failure::usage(format!("--min-rounds {least} exceeds --max-rounds {most}")));
         }
@@ -122,7 +123,8 @@ impl WorkloadArgs {
             .next("lower --num-clients or --num-rounds"));
         }
         let turns = Distribution::Uniform { low: f64::from(least), high: f64::from(most) };
-        let (first, output) = (self.ranged(self.request_length), self.ranged(self.output_length));
+        let first = self.ranged(self.request_length);
+        let output = self.ranged(self.output_length);
         let mut made = Synthetic::new(self.conversations(), turns, first, output, seed);
         made.next = self.ranged(self.sub_question_input_length.unwrap_or(self.request_length));
         made.think = self.think_time;
@@ -166,7 +168,9 @@ impl WorkloadArgs {
 
     /// Limits every conversation to its first turn.
     pub fn first_turns(&mut self) {
-        (self.num_rounds, self.min_rounds, self.max_rounds) = (1, 0, 0);
+        self.num_rounds = 1;
+        self.min_rounds = 0;
+        self.max_rounds = 0;
         self.dataset.first_turn_only = self.dataset.dataset_name.is_some();
     }
 }

@@ -115,7 +115,8 @@ pub(in crate::commands::bench) struct RequestRecord {
 impl RequestRecord {
     /// Returns the line for `record`.
     pub(crate) fn of(pass: u32, id: &PassId, record: &TimedRequest) -> RequestRecord {
-        let (exchange, answer) = (&record.exchange, &record.exchange.answer);
+        let exchange = &record.exchange;
+        let answer = &record.exchange.answer;
         let cached = answer.cached.as_ref();
         RequestRecord {
             pass,

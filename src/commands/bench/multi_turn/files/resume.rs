@@ -57,7 +57,8 @@ pub(super) fn read(path: &Path, work: &str) -> Result<ResumedRun, Failure> {
     }
     let mut reader = BufReader::new(file);
     let mut resumed = ResumedRun::default();
-    let (mut number, mut good) = (0_u64, 0_u64);
+    let mut number = 0_u64;
+    let mut good = 0_u64;
     loop {
         let mut line = Vec::new();
         let read = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);

@@ -210,10 +210,12 @@ impl PassTotals {
     pub(super) fn add(&mut self, record: &TimedRequest, details: bool) {
         if let Some(live) = &self.live {
             // The number of requests in flight peaks just before one ends, because it can only grow between two completions.
-            let (sent, ended) = (live.sent.load(Ordering::Relaxed), live.ended.load(Ordering::Relaxed));
+            let sent = live.sent.load(Ordering::Relaxed);
+            let ended = live.ended.load(Ordering::Relaxed);
             self.peak_in_flight = self.peak_in_flight.max(sent.saturating_sub(ended) + 1);
         }
-        let (exchange, answer) = (&record.exchange, &record.exchange.answer);
+        let exchange = &record.exchange;
+        let answer = &record.exchange.answer;
         let ttft = exchange.first_token.map_or(0.0, |first| seconds(first.saturating_sub(exchange.begun)));
         if details {
             self.details.add(record, ttft);
@@ -268,7 +270,8 @@ impl PassTotals {
     pub(super) fn line(&mut self, flags: &ResultSettings, pass: &PassResult) -> Value {
         let took = seconds(pass.tally.took());
         let per_second = |count: f64| if took > 0.0 { count / took } else { 0.0 };
-        let (input, output) = (self.prompts.sum(), self.answers.sum());
+        let input = self.prompts.sum();
+        let output = self.answers.sum();
         let completed = pass.tally.all.requests;
         let mut line = Map::new();
         let mut put = |key: &str, value: Value| {
@@ -368,7 +371,8 @@ impl PassTotals {
     pub(super) fn rounds(&self, flags: &ResultSettings, pass: &PassResult, now: &str) -> Value {
         let took = seconds(pass.tally.took());
         let per_second = |count: f64| if took > 0.0 { count / took } else { 0.0 };
-        let (input, output) = (self.prompts.sum(), self.answers.sum());
+        let input = self.prompts.sum();
+        let output = self.answers.sum();
         let mut summary = Map::new();
         summary.insert("total_requests".to_owned(), json!(pass.tally.all.requests));
         summary.insert("request_rate".to_owned(), rate(flags.request_rate));

@@ -68,7 +68,8 @@ impl SortedSample {
     pub(super) fn between(&self, q: f64) -> f64 {
         let Some(last) = self.0.len().checked_sub(1) else { return 0.0 };
         let at = q * last as f64;
-        let (low, part) = (at.floor() as usize, at.fract());
+        let low = at.floor() as usize;
+        let part = at.fract();
         let high = (low + 1).min(last);
         self.0[low.min(last)] * (1.0 - part) + self.0[high] * part
     }

@@ -86,16 +86,21 @@ fn without_user(arg: &str) -> String {
 /// Formats a time like `2026-11-21T20:31:00Z`.
 pub(in crate::commands::bench) fn utc(at: Unix) -> String {
     let seconds = at.0.div_euclid(1_000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let days = seconds.div_euclid(86_400);
+    let second = seconds.rem_euclid(86_400);
     // Days since 0000-03-01, which makes a leap day the last day of its year. An era is 400 years.
     let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let era = days.div_euclid(146_097);
+    let day = days.rem_euclid(146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
-    let (date, month_of_year) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let date = day - (153 * month + 2) / 5 + 1;
+    let month_of_year = if month < 10 { month + 3 } else { month - 9 };
     let year = era * 400 + year + i64::from(month_of_year <= 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let hour = second / 3_600;
+    let minute = second / 60 % 60;
+    let second = second % 60;
     format!("{year:04}-{month_of_year:02}-{date:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 

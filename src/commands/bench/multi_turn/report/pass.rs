@@ -152,7 +152,8 @@ fn curve(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
 impl PassReport {
     /// Builds the report for `pass` at `load`. `sides` contains the endpoint names and targets.
     pub(crate) fn of(sides: &[(String, LoadTarget)], load: &OfferedLoad, pass: &PassResult) -> PassReport {
-        let (tally, ran) = (&pass.tally, &pass.ran);
+        let tally = &pass.tally;
+        let ran = &pass.ran;
         let seconds = tally.took().as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let all = &tally.all;

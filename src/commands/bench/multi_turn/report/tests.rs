@@ -140,7 +140,8 @@ fn every_plot_has_points_units_and_the_same_text_size() {
 #[test]
 fn verdict_and_tables_are_the_same_in_text_page_and_document() {
     let report = report(conversations());
-    let (page, text) = (html::page(&report), text::render(&report).replace("\n  ", " "));
+    let page = html::page(&report);
+    let text = text::render(&report).replace("\n  ", " ");
     let document = serde_json::to_value(&report).expect("a document");
     let saved = &document["passes"][0]["sources"]["latency_saved"];
     let mean = format!("{:.1} ms of TTFT", saved["mean_ms"].as_f64().expect("an estimate"));

@@ -168,7 +168,8 @@ fn cache_hits(label: &str, tokens: &TokenTotals) -> String {
         return format!("{label}: the server does not report prompt lengths");
     }
     if tokens.cached_somewhere > 0 {
-        let (cached, prompt) = (share(tokens.cached()), tokens.prompt);
+        let cached = share(tokens.cached());
+        let prompt = tokens.prompt;
         return format!("{label}: {cached} % of {prompt} prompt tokens (the server does not report from which tier)");
     }
     format!(

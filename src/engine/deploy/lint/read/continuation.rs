@@ -14,7 +14,8 @@ const FRAGMENT: &str = "flags without a program";
 /// Finds backslashes that are followed by a space, and the first one that is followed by a carriage return. Such a line ends the command, and
 /// the flags below become a separate command.
 pub(crate) fn broken_continuations(text: &str, file: &Arc<str>) -> Vec<Finding> {
-    let (mut out, mut has_return) = (Vec::new(), false);
+    let mut out = Vec::new();
+    let mut has_return = false;
     let lines: Vec<&str> = text.split('\n').collect();
     for (pair, number) in lines.windows(2).zip(1u32..) {
         let [line, next] = pair else { continue };

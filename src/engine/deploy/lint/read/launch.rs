@@ -91,7 +91,8 @@ const WRAPPER_VALUES: &[&str] = &["-n", "-c", "-N", "-m", "-u", "-g", "-k", "-s"
 /// adds nothing.
 pub(crate) fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut ScriptEffects) {
     let mut words = words;
-    let (mut given, mut is_spread) = (Vec::new(), false);
+    let mut given = Vec::new();
+    let mut is_spread = false;
     if depth > DEPTH_MAX || out.processes.len() > PROCESSES_MAX {
         return;
     }

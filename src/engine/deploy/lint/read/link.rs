@@ -102,7 +102,8 @@ fn last_written<'d>(
         (Some(written), Some(runs)) => written.script == runs.script && document.base == base,
         _ => false,
     };
-    let (mut last, mut is_open) = (None, false);
+    let mut last = None;
+    let mut is_open = false;
     for (at, document) in candidates.iter().filter(|(_, document)| own(document)) {
         let (Some(written), Some(runs)) = (&document.span, &process.span) else { continue };
         if written.start > runs.start || written.path.contradicts(&runs.path) {

@@ -51,7 +51,8 @@ pub(super) const PARTS_MAX: usize = 4096;
 /// # Errors
 /// A source cannot be read. The returned name identifies the first unreadable source.
 pub fn read(sources: &[SourceFile<'_>]) -> Result<ParsedDeployment, (String, ReadError)> {
-    let (mut parsed, mut templates) = (Vec::new(), Vec::new());
+    let mut parsed = Vec::new();
+    let mut templates = Vec::new();
     for source in sources {
         match parse(source) {
             Ok(part) => parsed.push(part),
@@ -69,7 +70,9 @@ const RETRIES_MAX: usize = 8;
 
 /// Reads all readable `sources` as one deployment, and returns the names and errors of the others.
 pub fn read_each(sources: &[SourceFile<'_>]) -> (ParsedDeployment, Vec<(String, ReadError)>) {
-    let (mut parsed, mut left, mut templates) = (Vec::new(), Vec::new(), Vec::new());
+    let mut parsed = Vec::new();
+    let mut left = Vec::new();
+    let mut templates = Vec::new();
     for source in sources {
         match parse(source) {
             Ok(part) => parsed.push(part),
@@ -107,7 +110,8 @@ fn compose_files(parsed: &[ParsedFile]) -> Vec<ComposeFile<'_>> {
 }
 
 fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError)> {
-    let (mut deployment, mut sink) = (ParsedDeployment::default(), ScriptEffects::default());
+    let mut deployment = ParsedDeployment::default();
+    let mut sink = ScriptEffects::default();
     let data: Vec<ConfigData> = parsed.iter().flat_map(|p| p.data()).collect();
     for part in parsed {
         part.add(&data, parsed, &mut deployment, &mut sink);
@@ -272,7 +276,8 @@ impl ParsedFile {
                     _ => SettingsFileKind::Master,
                 };
                 if let Some(node) = self.nodes.first() {
-                    let (node, json) = (node.clone(), self.json);
+                    let node = node.clone();
+                    let json = self.json;
                     deployment.documents.push(SettingsFile {
                         base: base_name,
                         file: self.file.clone(),

@@ -155,7 +155,8 @@ fn container_context(
         .map_or(&[][..], YamlNode::items)
         .iter()
         .filter_map(|p| {
-            let (number, name) = (p.get("containerPort")?, p.get("name").and_then(YamlNode::text));
+            let number = p.get("containerPort")?;
+            let name = p.get("name").and_then(YamlNode::text);
             let place = context.place(number.line);
             Some(DeclaredPort { number: port(number)?, name: name.map(str::to_owned), place })
         })
@@ -223,7 +224,8 @@ fn variables(container: &YamlNode, context: &PodContext<'_>, process: &mut Proce
             (None, Some(from)) => {
                 let source = ["configMapKeyRef", "secretKeyRef"].iter().find_map(|kind| {
                     let reference = from.get(kind)?;
-                    let (name, key) = (reference.get("name")?.text()?, reference.get("key")?.text()?);
+                    let name = reference.get("name")?.text()?;
+                    let key = reference.get("key")?.text()?;
                     let secret = *kind == "secretKeyRef";
                     let data = context.data.iter().find(|data| data.secret == secret && data.name == name)?;
                     data.data.get(key).map(|(located, _)| located.clone())

@@ -98,7 +98,9 @@ fn is_enter(key: &str) -> bool {
 }
 
 fn screen<'w>(base: &Process, words: &'w [LocatedValue]) -> Option<SessionCommand<'w>> {
-    let (mut is_detached, mut is_new, mut is_control) = (false, false, false);
+    let mut is_detached = false;
+    let mut is_new = false;
+    let mut is_control = false;
     let command = past_options(words, SCREEN_VALUES, &mut |option, _| match option {
         'd' => is_detached = true,
         'm' => is_new = true,

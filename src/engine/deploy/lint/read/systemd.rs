@@ -113,7 +113,8 @@ fn settings(text: &str, file: &Arc<str>) -> Vec<UnitSetting> {
             }
         }
         let Some((key, value)) = whole.split_once('=') else { continue };
-        let (key, value) = (key.trim().to_owned(), value.trim());
+        let key = key.trim().to_owned();
+        let value = value.trim();
         if value.is_empty() {
             // An empty value resets the setting.
             out.retain(|setting| setting.key != key);

@@ -104,7 +104,10 @@ fn without_unknown_lines(text: &str) -> String {
 
 /// JSON text in which unknown values without quotes are strings.
 fn quoted_unknowns(text: &str) -> String {
-    let (mut out, mut in_string, mut in_name, mut escaped) = (String::with_capacity(text.len()), false, false, false);
+    let mut out = String::with_capacity(text.len());
+    let mut in_string = false;
+    let mut in_name = false;
+    let mut escaped = false;
     for c in text.chars() {
         if in_name && !c.is_ascii_alphanumeric() && c != '_' {
             out.push('"');

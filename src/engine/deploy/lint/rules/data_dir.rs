@@ -77,7 +77,8 @@ pub(super) fn outlives(view: &DeploymentView<'_>, out: &mut Findings) {
     const KEPT: &str = "the keys do not survive";
     for member in mcctl_masters(view) {
         let MasterData::Directory(directory) = data_of(member) else { continue };
-        let (path, process) = (directory.text.trim(), member.process);
+        let path = directory.text.trim();
+        let process = member.process;
         let mount = mount_of(process, path);
         let on_host = match (process.runtime.is_container(), mount.map(|mount| &mount.source)) {
             (false, _) => path,
@@ -209,7 +210,8 @@ pub(super) fn sharing(view: &DeploymentView<'_>, out: &mut Findings) {
         |member: &&ProcessView<'_>| !matches!(member.process.runtime, RuntimeKind::File | RuntimeKind::Running);
     for member in mcctl_masters(view).filter(starts) {
         let MasterData::Directory(directory) = data_of(member) else { continue };
-        let (path, process) = (directory.text.trim_end_matches('/'), member.process);
+        let path = directory.text.trim_end_matches('/');
+        let process = member.process;
         let mount = mount_of(process, path);
         let pods = process.pod.and_then(|pods| view.deployment.pods.get(pods)).filter(|pods| pods.is_deployment);
         // On another host, a host path is another directory.

@@ -109,7 +109,8 @@ fn target_port(view: &DeploymentView<'_>, process: &Process, host: &str, port: u
         services.find(|service| pods.is_some_and(|pods| selects(service, &pods.labels)))
     };
     let mut names = host.split('.');
-    let (first, second) = (service(names.next()), service(names.next()));
+    let first = service(names.next());
+    let second = service(names.next());
     if let Some(service) = first.filter(|service| !service.headless) {
         return service.ports.iter().find(|open| open.port == Some(port)).map(|open| open.target.unwrap_or(port));
     }

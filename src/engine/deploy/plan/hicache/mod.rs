@@ -173,7 +173,9 @@ impl HicacheModel {
             }
         };
         let whole = |tokens: u64, pages: &[u64]| usize::try_from(tokens / page).unwrap_or(usize::MAX).min(pages.len());
-        let (mut last, mut own, mut known) = (last, prefix, 0);
+        let mut last = last;
+        let mut own = prefix;
+        let mut known = 0;
         let mut done = prefix * page;
         tree.lock(last);
         // Inserts the first pages, then locks the path to them in place of the previous path.

@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn equal_prefixes_have_equal_pages() {
-        let (a, b) = (prompt(&[1, 2], 100, 1, 16), prompt(&[1, 3], 128, 1, 16));
+        let a = prompt(&[1, 2], 100, 1, 16);
+        let b = prompt(&[1, 3], 128, 1, 16);
         assert_eq!((a.pages.len(), b.pages.len()), (6, 8));
         assert_eq!(a.pages[..4], b.pages[..4]);
         assert_ne!(a.pages[4], b.pages[4]);
@@ -89,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_page_may_span_blocks() {
-        let (a, b) = (prompt(&[1, 2, 3], 192, 1, 96), prompt(&[1, 2, 4], 192, 1, 96));
+        let a = prompt(&[1, 2, 3], 192, 1, 96);
+        let b = prompt(&[1, 2, 4], 192, 1, 96);
         assert_eq!(a.pages[0], b.pages[0]);
         assert_ne!(a.pages[1], b.pages[1]);
     }

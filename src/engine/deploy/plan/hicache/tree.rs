@@ -132,7 +132,8 @@ impl CacheTree {
     /// Inserts a request's pages, which are on the device. Nodes beyond the first `known` pages are copied to the host, and `written` is
     /// called for each copied node. From page `own` on, the request's own copies of pages that the tree already contains are released.
     pub fn insert(&mut self, pages: &[u64], known: u64, own: u64, written: &mut impl FnMut(&[u64])) -> NodeId {
-        let (mut node, mut at) = (ROOT, 0u64);
+        let mut node = ROOT;
+        let mut at = 0u64;
         let mut rest = pages;
         while let Some(child) = self.child(node, rest) {
             self.touch(child);
@@ -257,7 +258,8 @@ impl CacheTree {
         let tail = self.nodes[child].key.split_off(pages);
         let head = std::mem::replace(&mut self.nodes[child].key, tail);
         let touched = self.tick();
-        let (old, first) = (&self.nodes[child], head[0]);
+        let old = &self.nodes[child];
+        let first = head[0];
         let parent = old.parent;
         let node = TreeNode {
             key: head,

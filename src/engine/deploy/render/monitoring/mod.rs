@@ -29,7 +29,8 @@ const RUNBOOK_COMMENT: &str =
 /// # Errors
 /// Metrics require a token, and the file of Prometheus with one is not set.
 pub(crate) fn prometheus_files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
-    let (access, kubernetes) = (&context.spec.access, &context.spec.kubernetes);
+    let access = &context.spec.access;
+    let kubernetes = &context.spec.kubernetes;
     let has_tokens = !access.token_file.is_empty() || !kubernetes.token_secret.is_empty();
     if access.protect_metrics && has_tokens && access.monitoring_token_file.is_empty() {
         let what = "required with protect_metrics: the path of a file with a token on the host of Prometheus";
@@ -93,7 +94,8 @@ struct MonitoringScope {
 
 impl MonitoringScope {
     fn of(context: &RenderContext<'_>) -> MonitoringScope {
-        let (spec, plans) = (context.spec, &context.plans);
+        let spec = context.spec;
+        let plans = &context.plans;
         let is_pods = context.platform != Platform::Hosts;
         let targets = |port: fn(&ProcessPlan) -> Option<u16>| -> Vec<HostPort> {
             let of_plan = |plan: &ProcessPlan| match (port(plan), is_pods) {

@@ -205,7 +205,8 @@ fn a_dashboard_shows_any_deployment_of_the_same_programs() {
 #[test]
 fn panels_do_not_overlap_and_have_different_ids() {
     let dashboard = dashboard(&spec("mcctl", &[THREE_MASTERS, NODES]));
-    let (mut cells, mut ids) = (BTreeSet::new(), BTreeSet::new());
+    let mut cells = BTreeSet::new();
+    let mut ids = BTreeSet::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();
         assert!(ids.insert(panel["id"].as_u64().unwrap()) && at("x") + at("w") <= 24, "{panel}");

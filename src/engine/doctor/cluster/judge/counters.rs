@@ -121,7 +121,9 @@ pub(super) fn moved(facts: &ClusterFacts) -> CheckStatus {
 pub(super) fn puts(facts: &ClusterFacts) -> CheckStatus {
     // The counters before this check, which exclude its own objects.
     let Some(page) = facts.before.as_ref() else { return CheckStatus::Skipped(no_admin(facts)) };
-    let (looked, put, got) = (calls(page, "exist_key"), calls(page, "put_start"), calls(page, "get_replica_list"));
+    let looked = calls(page, "exist_key");
+    let put = calls(page, "put_start");
+    let got = calls(page, "get_replica_list");
     let keys = page.sum("master_key_count").unwrap_or(0.0);
     let mut findings = Vec::new();
     if looked >= LOOKUPS_WORTH && put == 0.0 && keys == 0.0 {
@@ -155,7 +157,8 @@ pub(super) fn allocation(facts: &ClusterFacts) -> CheckStatus {
     let value = |name: &str| page.sum(name).unwrap_or(0.0);
     let puts = calls(page, "put_start");
     let failed = value("master_put_start_alloc_failures_total");
-    let (used, capacity) = (value("master_allocated_bytes"), value("master_total_capacity_bytes"));
+    let used = value("master_allocated_bytes");
+    let capacity = value("master_total_capacity_bytes");
     let full = if capacity > 0.0 { used / capacity } else { 0.0 };
     // The counters cover the master's whole lifetime. A past problem is a warning only while it continues.
     let grew = |name: &str| facts.after.as_ref().and_then(|after| after.sum(name)).is_some_and(|is| is > value(name));
@@ -200,7 +203,8 @@ pub(super) fn allocation(facts: &ClusterFacts) -> CheckStatus {
     }
     let written = value("master_value_size_bytes_sum");
     let evicted = value("master_evicted_size_bytes");
-    let (valid, total) = (value("valid_get_nums_"), value("total_get_nums_"));
+    let valid = value("valid_get_nums_");
+    let total = value("total_get_nums_");
     let hits = if total > 0.0 { valid / total } else { 0.0 };
     let read = value("mem_cache_hit_bytes_total");
     if puts >= PUTS_WORTH
@@ -230,11 +234,13 @@ fn size(bytes: f64) -> ByteSize {
 pub(super) fn ssd(facts: &ClusterFacts) -> CheckStatus {
     let Some(page) = facts.before.as_ref() else { return CheckStatus::Skipped(no_admin(facts)) };
     let value = |name: &str| page.sum(name).unwrap_or(0.0);
-    let (capacity, held) = (value("master_total_file_capacity_bytes"), value("file_cache_nums_"));
+    let capacity = value("master_total_file_capacity_bytes");
+    let held = value("file_cache_nums_");
     if capacity == 0.0 && held == 0.0 {
         return CheckStatus::Skipped("no SSD tier is mounted".to_owned());
     }
-    let (evicted, read) = (value("master_evicted_key_count"), value("file_cache_hit_nums_"));
+    let evicted = value("master_evicted_key_count");
+    let read = value("file_cache_hit_nums_");
     let used = value("master_allocated_file_size_bytes");
     let mut findings: Vec<Finding> = Vec::new();
     if held == 0.0 && (evicted > 0.0 || value("master_key_count") >= PUTS_WORTH) {
@@ -356,7 +362,8 @@ mod tests {
             ))
         };
         let mut facts = healthy();
-        (facts.before, facts.after) = (Some(page(3)), Some(page(3)));
+        facts.before = Some(page(3));
+        facts.after = Some(page(3));
         let CheckStatus::Found(findings) = allocation(&facts) else { panic!("nothing found") };
         assert!(findings.iter().all(|finding| finding.severity == Severity::Info), "{findings:?}");
         facts.after = Some(page(4));

@@ -42,7 +42,9 @@ fn without_leader(record: Option<&Fact<Option<String>>>, why: &str) -> CheckStat
 
 /// The master's RPC port accepts connections and responds.
 pub(super) fn reached(facts: &ClusterFacts) -> CheckStatus {
-    let (at, hang, error) = (&facts.master, HANG, unreached);
+    let at = &facts.master;
+    let hang = HANG;
+    let error = unreached;
     match &facts.rpc.state {
         RpcState::Ready(_) => CheckStatus::Passed(format!("{at} responds in {}", RoundedDuration(facts.rpc.took))),
         RpcState::Unknown(why) => without_leader(facts.leader.as_ref().map(|leader| &leader.found), why),

@@ -117,7 +117,10 @@ mod tests {
     #[test]
     fn checks_that_need_the_admin_http_are_skipped_without_it() {
         let mut facts = healthy();
-        (facts.admins, facts.segments, facts.before, facts.after) = (Vec::new(), None, None, None);
+        facts.admins = Vec::new();
+        facts.segments = None;
+        facts.before = None;
+        facts.after = None;
         for id in
             ["segments-mounted", "segment-endpoints", "one-protocol", "clients-alive", "allocation", "master-health"]
         {

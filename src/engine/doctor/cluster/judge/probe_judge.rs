@@ -167,7 +167,8 @@ pub(super) fn streams(facts: &ClusterFacts) -> CheckStatus {
         return CheckStatus::Skipped(facts.probes.none.clone().unwrap_or_else(|| why.to_owned()));
     };
     let bytes = parallel_read.bytes * u64::from(parallel_read.objects);
-    let (single, together) = (speed(bytes, parallel_read.single), speed(bytes, parallel_read.together));
+    let single = speed(bytes, parallel_read.single);
+    let together = speed(bytes, parallel_read.together);
     if single >= PLATEAU_MB_S || together < single * PARALLEL_GAIN {
         return CheckStatus::Passed(format!("{single:.0} MB/s sequential, {together:.0} MB/s parallel"));
     }
@@ -196,7 +197,8 @@ pub(super) fn latency(facts: &ClusterFacts) -> CheckStatus {
         let index = ((times.len() - 1) as f64 * share) as usize;
         times[index]
     };
-    let (median, worst) = (at(0.5), at(0.99));
+    let median = at(0.5);
+    let worst = at(0.99);
     let evidence =
         format!("{} lookups: median {}, p99 {}", times.len(), RoundedDuration(median), RoundedDuration(worst));
     if worst < LOOKUP_SLOW {

@@ -74,7 +74,8 @@ pub(super) fn gather<T>(
             }
             Ok(!taken.is_full())
         })?;
-        (dataset.conversations, dataset.left_out) = (found, left_out);
+        dataset.conversations = found;
+        dataset.left_out = left_out;
         dataset.passed_over = reading.offset - taken.pass_over;
         return Ok(dataset);
     }

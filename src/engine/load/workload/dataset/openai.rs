@@ -13,7 +13,10 @@ const OURS: [&str; 6] = ["messages", "model", "max_tokens", "max_completion_toke
 
 pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let parse = |text: &str| {
-        let (mut messages, mut most, mut newer, mut extra) = (None, None, None, Vec::new());
+        let mut messages = None;
+        let mut most = None;
+        let mut newer = None;
+        let mut extra = Vec::new();
         for (name, value) in json_text::members(text)? {
             match name.as_str() {
                 "messages" => messages = Some(self::messages(value)?),

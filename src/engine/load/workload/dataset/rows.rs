@@ -161,7 +161,9 @@ impl<R: BufRead> RowReader<R> {
 
     fn line_row(&mut self) -> io::Result<Option<DatasetRow>> {
         loop {
-            let (line, mut bytes, mut length) = (self.line, Vec::new(), 0_usize);
+            let line = self.line;
+            let mut bytes = Vec::new();
+            let mut length = 0_usize;
             loop {
                 let piece = self.input.fill_buf()?;
                 if piece.is_empty() {
@@ -244,7 +246,9 @@ impl<R: BufRead> RowReader<R> {
     /// current nesting depth.
     fn value(&mut self, mut keep: Option<&mut Vec<u8>>, depth: usize) -> io::Result<Result<(), RowError>> {
         let mut open: Vec<u8> = Vec::new();
-        let (mut string, mut escaped, mut length) = (false, false, 0_usize);
+        let mut string = false;
+        let mut escaped = false;
+        let mut length = 0_usize;
         let from_line_start = self.at_line_start;
         loop {
             let Some(byte) = self.peek()? else {

@@ -41,9 +41,17 @@ struct TraceRow {
 }
 
 fn parse(text: &str) -> Result<TraceRow, RowError> {
-    let (mut blocks, mut chat, mut plain, mut input) = (None, None, None, None);
-    let (mut output, mut at, mut delay, mut session, mut delta) = (None, None, None, None, false);
-    let (mut extra, mut tools) = (Vec::new(), None);
+    let mut blocks = None;
+    let mut chat = None;
+    let mut plain = None;
+    let mut input = None;
+    let mut output = None;
+    let mut at = None;
+    let mut delay = None;
+    let mut session = None;
+    let mut delta = false;
+    let mut extra = Vec::new();
+    let mut tools = None;
     for (name, value) in json_text::members(text)? {
         if value == "null" {
             continue;

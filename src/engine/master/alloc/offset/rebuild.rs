@@ -34,7 +34,8 @@ impl OffsetAllocator {
         let mut this = OffsetAllocator::without_runs(capacity);
         let mut tickets = Vec::with_capacity(used.len());
         let mut free = Vec::new();
-        let (mut end, mut below) = (0, NIL);
+        let mut end = 0;
+        let mut below = NIL;
         for (nth, range) in used.iter().enumerate() {
             let UsedRange { offset, bytes } = *range;
             let last = offset.checked_add(bytes).filter(|last| bytes > 0 && *last <= capacity);

@@ -210,7 +210,9 @@ impl LeaderHandshake {
         if let Err(error) = secret.check("standby", shown, &proven.body, proven.proof.as_deref()) {
             // The reason is not a secret, and the standby's operator needs it.
             let start = StreamStart::Refused(error.to_string());
-            let (leader, history, digest) = (MemberId(0), HistoryId(0), DIGEST_VERSION);
+            let leader = MemberId(0);
+            let history = HistoryId(0);
+            let digest = DIGEST_VERSION;
             let body = encode(&Welcome { leader, history, view: 0, start, digest })?;
             write(stream, &Proven { body, nonce: None, proof: None }).await?;
             return Err(error);
@@ -247,7 +249,8 @@ pub(super) async fn greet(
     if challenge.version != STREAM_VERSION {
         return Err(HandshakeError::Version { found: challenge.version, release: challenge.release });
     }
-    let (own, body) = (nonce()?, encode(hello)?);
+    let own = nonce()?;
+    let body = encode(hello)?;
     let nonces = [challenge.nonce.as_str(), own.as_str()];
     let proof = secret.prove("standby", nonces, &body);
     write(stream, &Proven { body, nonce: Some(own.clone()), proof }).await?;
@@ -290,8 +293,10 @@ mod tests {
     use super::*;
 
     fn hello() -> Hello {
-        let (cluster, release) = ("c".to_owned(), "1".to_owned());
-        let (standby, history) = (MemberId(2), Some(HistoryId(1)));
+        let cluster = "c".to_owned();
+        let release = "1".to_owned();
+        let standby = MemberId(2);
+        let history = Some(HistoryId(1));
         let settings = Some(ContinuedSettings::of(&StorePolicy::default()));
         Hello { cluster, standby, history, applied: 9, format: 1, release, rpc: None, settings, digest: DIGEST_VERSION }
     }
@@ -301,7 +306,9 @@ mod tests {
         standby: HaSecret,
     ) -> (Result<Hello, HandshakeError>, Result<Welcome, HandshakeError>) {
         let (mut a, mut b) = tokio::io::duplex(4096);
-        let (leader_id, history, start) = (MemberId(1), HistoryId(1), StreamStart::Changes);
+        let leader_id = MemberId(1);
+        let history = HistoryId(1);
+        let start = StreamStart::Changes;
         let welcome = Welcome { leader: leader_id, history, view: 7, start, digest: DIGEST_VERSION };
         let lead = async {
             let handshake = LeaderHandshake::begin(&mut a, &leader).await?;
@@ -342,7 +349,9 @@ mod tests {
 
     #[tokio::test]
     async fn another_secret_is_refused_and_both_sides_report_it() {
-        let (none, one, two) = (HaSecret::none(), HaSecret::new(b"one"), HaSecret::new(b"two"));
+        let none = HaSecret::none();
+        let one = HaSecret::new(b"one");
+        let two = HaSecret::new(b"two");
         for (leader, standby) in [(&one, &two), (&one, &none), (&none, &one)] {
             let (heard, welcomed) = run(leader.clone(), standby.clone()).await;
             assert!(matches!(heard, Err(HandshakeError::Secret)));
@@ -357,7 +366,9 @@ mod tests {
             write(&mut a, &Challenge { version: STREAM_VERSION, release: String::new(), nonce: "n".to_owned() })
                 .await?;
             let _: Proven = read(&mut a).await?;
-            let (leader, history, start) = (MemberId(1), HistoryId(1), StreamStart::Snapshot);
+            let leader = MemberId(1);
+            let history = HistoryId(1);
+            let start = StreamStart::Snapshot;
             let body = encode(&Welcome { leader, history, view: 1, start, digest: DIGEST_VERSION })?;
             write(&mut a, &Proven { body, nonce: None, proof: None }).await
         };

@@ -388,7 +388,8 @@ async fn connections_from_others_do_not_stop_the_leader() {
 
 #[tokio::test]
 async fn an_outage_of_etcd_expires_no_client() {
-    let (election, env) = (MemoryElection::default(), RealEnv::new());
+    let election = MemoryElection::default();
+    let env = RealEnv::new();
     let leader = start(&election, HaSecret::none()).await;
     wait(&leader, "a leader", |view| view.serving).await;
     let handle = leader.handle();

@@ -80,7 +80,8 @@ fn changes_wait_until_the_log_thread_has_made_room_and_reads_do_not() {
     let (shared, log) = start_in(RealEnv::new(), &disk, options(1 << 20));
     let mut thread = LogThread::new(&shared, &*log);
     let count = fill(&shared);
-    let (mut first, mut second) = (admission(&shared), admission(&shared));
+    let mut first = admission(&shared);
+    let mut second = admission(&shared);
     for method in [Method::ExistKey, Method::GetReplicaList, Method::Ping] {
         assert!(shared.admits(method));
         assert_eq!(poll(&mut shared.admission(method)), Poll::Ready(Admitted::Proceed));
@@ -171,7 +172,8 @@ fn advance(shared: &MasterShared<CrashEnv>, clock: &RunClock, ms: u64) {
 
 #[test]
 fn a_stall_is_reported_while_changes_wait_for_it() {
-    let (clock, disk) = (RunClock::default(), SimulatedStorage::new(1));
+    let clock = RunClock::default();
+    let disk = SimulatedStorage::new(1);
     let env = CrashEnv::new(&clock, 0);
     let (shared, log) = start_in(env.clone(), &disk, options(1 << 20));
     let shared = Arc::new(shared);
@@ -200,7 +202,8 @@ fn a_stall_is_reported_while_changes_wait_for_it() {
 
 #[test]
 fn the_ticker_waits_for_room_and_gives_clients_the_time_of_the_wait() {
-    let (clock, disk) = (RunClock::default(), SimulatedStorage::new(1));
+    let clock = RunClock::default();
+    let disk = SimulatedStorage::new(1);
     let (shared, log) = start_in(CrashEnv::new(&clock, 0), &disk, options(1 << 20));
     let mut thread = LogThread::new(&shared, &*log);
     assert!(log_permits_tick(&shared));

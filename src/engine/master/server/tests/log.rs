@@ -43,7 +43,8 @@ pub(super) fn start_in<E: Env>(
 }
 
 pub(super) fn open(disk: &SimulatedStorage) -> DataDir {
-    let (boot_id, existing) = (disk.boot_id(), ExistingData::Keep);
+    let boot_id = disk.boot_id();
+    let existing = ExistingData::Keep;
     let open = DataDirOptions { cluster_id: "cluster", boot_id, new_uuid: Uuid(7), existing };
     DataDir::open(Arc::new(disk.clone()), &open).unwrap()
 }
@@ -203,7 +204,8 @@ fn freed_memory_waits_for_at_most_a_second_even_if_syncs_are_rarer() {
 
 #[test]
 fn masters_that_are_killed_early_leave_a_log_of_limited_size() {
-    let (clock, mut disk) = (RunClock::default(), SimulatedStorage::new(1));
+    let clock = RunClock::default();
+    let mut disk = SimulatedStorage::new(1);
     // The last change of each process is in a file of its own.
     let file_bytes = SNAPSHOT_LOG_BYTES / 4;
     let log_config = LogConfig { file_bytes, ..LogConfig::default() };

@@ -33,8 +33,10 @@ enum StepResult {
 
 impl Step {
     fn random(rng: &mut Rng, twin: &MetadataTable) -> Step {
-        let (keys, name) = (KeySpace::default(), NAMES[rng.below(NAMES.len())]);
-        let (rpc, ram) = (keys.rpc_meta_key(name), keys.ram_key(name));
+        let keys = KeySpace::default();
+        let name = NAMES[rng.below(NAMES.len())];
+        let rpc = keys.rpc_meta_key(name);
+        let ram = keys.ram_key(name);
         // Few ports, so that several names announce the same one.
         let announced = meta(u16::try_from(rng.below(3)).unwrap());
         match rng.below(10) {
@@ -110,7 +112,8 @@ impl CrashRun<'_> {
         assert_eq!(store.image().into_records(), twin.image().into_records());
         assert_eq!(report.records, twin.len());
         // What a process has restored is durable before it begins a log.
-        (self.acknowledged, self.durable) = (changes, changes);
+        self.acknowledged = changes;
+        self.durable = changes;
         for _ in 0..steps {
             self.step(&store, &mut twin)?;
         }
@@ -164,7 +167,8 @@ impl CrashRun<'_> {
 
 /// Runs a process until it stops at operation `stop`, and two more. Returns false if it did not stop.
 fn run(stop: u64, sync: SyncMode, crash: Crash, counts: &mut CrashCounts) -> bool {
-    let (storage, rng) = (SimulatedStorage::new(stop), Rng::new(!stop));
+    let storage = SimulatedStorage::new(stop);
+    let rng = Rng::new(!stop);
     storage.stop_at(stop);
     let mut run = CrashRun { rng, storage, sync, steps: Vec::new(), acknowledged: 0, durable: 0, counts };
     match run.live(90) {

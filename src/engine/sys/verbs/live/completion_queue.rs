@@ -124,7 +124,8 @@ impl CompletionQueue {
     pub fn clear(&self) -> usize {
         let mut count: u32 = 0;
         loop {
-            let (mut cq, mut context) = (null_mut(), null_mut());
+            let mut cq = null_mut();
+            let mut context = null_mut();
             // SAFETY: the channel is valid, the variables are writable, and the descriptor does not block.
             if unsafe { ffi::ibv_get_cq_event(self.channel.raw.as_ptr(), &raw mut cq, &raw mut context) } != 0 {
                 break;

@@ -47,7 +47,8 @@ impl MemoryRegion {
             flags |= access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_REMOTE_READ;
         }
         let at = memory.pointer(0).as_ptr().cast();
-        let (len, address) = (memory.len(), memory.address());
+        let len = memory.len();
+        let address = memory.address();
         let mr = if rights.relaxed && relaxed_ordering() {
             flags |= access::IBV_ACCESS_RELAXED_ORDERING;
             // SAFETY: the domain is valid. The slice's bytes are readable and writable, and the region keeps them alive

@@ -132,7 +132,8 @@ impl QueuePair {
     pub fn connect(&self, path: &PathAttributes) -> Result<(), VerbsError> {
         let limits = self.domain.device().attributes();
         let at_most = |limit: u32| u8::try_from(READS_MAX.min(limit)).unwrap_or(0);
-        let (answers, asks) = (at_most(limits.max_qp_rd_atom), at_most(limits.max_qp_init_rd_atom));
+        let answers = at_most(limits.max_qp_rd_atom);
+        let asks = at_most(limits.max_qp_init_rd_atom);
         let detail = || format!("{path:?}, READs {answers} in, {asks} out");
         let mut attr = ffi::ibv_qp_attr {
             qp_state: qps::IBV_QPS_RTR,
@@ -208,7 +209,8 @@ impl QueuePair {
     /// # Errors
     /// Fails if the device is gone.
     pub fn state(&self) -> Result<QpState, VerbsError> {
-        let (mut attr, mut made) = (ffi::ibv_qp_attr::default(), ffi::ibv_qp_init_attr::default());
+        let mut attr = ffi::ibv_qp_attr::default();
+        let mut made = ffi::ibv_qp_init_attr::default();
         let _lock = self.lock();
         // SAFETY: the queue pair is valid, and both structures are writable.
         let rc =

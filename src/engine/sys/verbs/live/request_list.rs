@@ -86,7 +86,8 @@ impl<'r> WorkRequestList<'r> {
     /// pointers are valid until the list is modified.
     pub(super) fn link(&mut self, inline: u32) -> *mut ffi::ibv_send_wr {
         let count = self.requests.len();
-        let (requests, sges) = (self.requests.as_mut_ptr(), self.sges.as_mut_ptr());
+        let requests = self.requests.as_mut_ptr();
+        let sges = self.sges.as_mut_ptr();
         for i in 0..count {
             // SAFETY: both lists have `count` entries, and nothing else borrows them.
             let (work, sge) = unsafe { (requests.add(i), sges.add(i)) };

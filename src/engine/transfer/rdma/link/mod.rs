@@ -596,7 +596,8 @@ impl EndpointLink {
 
     fn check_paths(&self, message: &ConnectionMessage) -> Result<(), HandshakeRefusal> {
         let LocalEnd { path, peer, .. } = &self.local_end;
-        let (ours, theirs) = (&message.peer_nic_path, &message.local_nic_path);
+        let ours = &message.peer_nic_path;
+        let theirs = &message.local_nic_path;
         if ours == path && theirs == peer {
             return Ok(());
         }

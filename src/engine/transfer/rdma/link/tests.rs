@@ -237,7 +237,8 @@ fn close_reasons_contain_parser_and_verbs_messages() {
 
 #[test]
 fn both_sides_may_dial_at_once() {
-    let (mut a, mut b) = (new_link(), EndpointLink::new(theirs(20)));
+    let mut a = new_link();
+    let mut b = EndpointLink::new(theirs(20));
     let (LinkAction::Dial(from_a), LinkAction::Dial(from_b)) = (a.next_action(at(0)), b.next_action(at(0))) else {
         panic!("both dial")
     };
@@ -336,7 +337,9 @@ impl Host {
     }
 
     fn link(&mut self) -> &mut EndpointLink {
-        let (next, path, peer) = (&mut self.next, self.path, self.peer);
+        let next = &mut self.next;
+        let path = self.path;
+        let peer = self.peer;
         self.link.get_or_insert_with(|| {
             *next += 2;
             EndpointLink::new(local_end(path, peer, *next))
@@ -409,10 +412,12 @@ impl Network {
 
     /// Simulates a thread on host `who` that has requests to post.
     fn next_action(&mut self, who: usize) {
-        let (now, other) = (self.now, 1 - who);
+        let now = self.now;
+        let other = 1 - who;
         match self.hosts[who].link().next_action(now) {
             LinkAction::Dial(message) => {
-                let (life, message) = (message.qp_num[0], self.hosts[who].form(message));
+                let life = message.qp_num[0];
+                let message = self.hosts[who].form(message);
                 self.flights.push_back(Flight::Request { from: who, life, message });
             }
             LinkAction::Post => {
@@ -481,7 +486,8 @@ impl Network {
     fn check(&self) -> Result<(), TestCaseError> {
         for who in 0..2 {
             let Some(link) = self.hosts[who].link.as_ref().filter(|link| link.is_ready()) else { continue };
-            let (own, remote_end) = (link.local_end().numbers[0], link.remote_end().unwrap().numbers[0]);
+            let own = link.local_end().numbers[0];
+            let remote_end = link.remote_end().unwrap().numbers[0];
             prop_assert_eq!(self.hosts[who].wired.get(&own), Some(&remote_end));
             // A ready end posts only to queue pairs that were connected to ours. (Old releases report that they are
             // ready before that is true.)

@@ -68,7 +68,10 @@ impl RdmaShared {
         // Devices are probed in parallel. Each device's paths are probed one after another.
         let paths = thread::scope(|scope| {
             let from = |(nic, table): (&Arc<Nic>, &Vec<Gid>)| {
-                let (view, end, nic, table) = (&view, &ends[nic.index], Arc::clone(nic), table.clone());
+                let view = &view;
+                let end = &ends[nic.index];
+                let nic = Arc::clone(nic);
+                let table = table.clone();
                 scope.spawn(move || self.probe_from(&nic, end, &table, view, control, limit, stop))
             };
             let threads: Vec<_> = self.nics.iter().zip(&tables).map(from).collect();

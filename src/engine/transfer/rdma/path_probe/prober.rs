@@ -92,7 +92,8 @@ impl<'a> DeviceProber<'a> {
 
     fn qp(&self) -> Result<QueuePair, PathProbeFailure> {
         let failed = |error: VerbsError| PathProbeFailure::verb(DeviceStep::Init, &error);
-        let (limits, settings) = (self.nic.limits, &self.shared.settings);
+        let limits = self.nic.limits;
+        let settings = &self.shared.settings;
         let wr = REQUESTS.min(limits.requests as u32);
         let caps = QpCaps { wr, sge: limits.sge, inline: limits.inline };
         let qp = QueuePair::new(&self.nic.domain, &self.queue, caps).map_err(failed)?;
@@ -124,7 +125,8 @@ impl<'a> DeviceProber<'a> {
         let remote_end = link::remote_end(&reply, Some(&view.descriptor), qps.len());
         let next = link.on_reply(&reply, remote_end, now, |remote_end| {
             self.connect_qps(address, qps, remote_end).map_err(|failure| {
-                let (step, message) = (failure.step, failure.message.clone());
+                let step = failure.step;
+                let message = failure.message.clone();
                 broken = Some(failure);
                 QpConnectError { step, message, invalid: false, remedy: None }
             })

@@ -87,9 +87,11 @@ fn rows(scope: &MonitoringScope) -> Vec<DashboardRow> {
     }
     rows.push(row("Masters", masters::process_panels(scope)));
     if scope.is_mcctl {
-        let (title, is_collapsed) = ("Data directory", !scope.has_data);
+        let title = "Data directory";
+        let is_collapsed = !scope.has_data;
         rows.push(DashboardRow { title, is_collapsed, panels: masters::disk_panels() });
-        let (title, is_collapsed) = ("Election and standbys", !scope.is_elected());
+        let title = "Election and standbys";
+        let is_collapsed = !scope.is_elected();
         rows.push(DashboardRow { title, is_collapsed, panels: masters::election_panels() });
     }
     rows.push(row("Nodes", nodes::panels(scope)));
@@ -100,7 +102,8 @@ fn rows(scope: &MonitoringScope) -> Vec<DashboardRow> {
     if !checksums.is_empty() {
         rows.push(row("Checksums", checksums));
     }
-    let (title, is_collapsed) = ("SGLang servers", scope.servers.is_empty());
+    let title = "SGLang servers";
+    let is_collapsed = scope.servers.is_empty();
     rows.push(DashboardRow { title, is_collapsed, panels: servers::panels() });
     rows
 }

@@ -72,23 +72,31 @@ impl PanelKind {
 
 /// The rows and their panels in Grafana's form. Each panel below a row belongs to it.
 pub(super) fn grid(scope: &MonitoringScope, rows: &[DashboardRow]) -> Vec<Value> {
-    let (mut all, mut y, mut id) = (Vec::new(), 0, 0);
+    let mut all = Vec::new();
+    let mut y = 0;
+    let mut id = 0;
     let mut next_id = || {
         id += 1;
         id
     };
     for row in rows {
-        let (row_id, row_y) = (next_id(), y);
+        let row_id = next_id();
+        let row_y = y;
         y += 1;
-        let (mut panels, mut x, mut line_height) = (Vec::new(), 0, 0);
+        let mut panels = Vec::new();
+        let mut x = 0;
+        let mut line_height = 0;
         for panel in &row.panels {
             let (width, height) = panel.kind.size();
             if x + width > GRID_WIDTH {
-                (x, y, line_height) = (0, y + line_height, 0);
+                x = 0;
+                y += line_height;
+                line_height = 0;
             }
             let at = json!({ "x": x, "y": y, "w": width, "h": height });
             panels.push(panel.json(scope, next_id(), &at));
-            (x, line_height) = (x + width, line_height.max(height));
+            x += width;
+            line_height = line_height.max(height);
         }
         // The panels of a collapsed row take no space.
         y = if row.is_collapsed { row_y + 1 } else { y + line_height };

@@ -105,7 +105,8 @@ pub(in crate::server) fn open<E: Env>(
     );
     let mark = restored_mark(&copy.found, env.now());
     let log = Arc::new(MasterLog::new(data, copy.writer, mark, copy.found.log_bytes));
-    let (failure, newest) = (watch::Sender::new(None), Mutex::new(DiskLog::new(log.clone())));
+    let failure = watch::Sender::new(None);
+    let newest = Mutex::new(DiskLog::new(log.clone()));
     let disk = HaDisk {
         current: RwLock::new(CurrentLog { log: Some(log), notes: 0 }),
         newest,
@@ -362,14 +363,16 @@ mod tests {
     const NO_SPACE: i32 = 28;
 
     fn open_dir(storage: &SimulatedStorage) -> Result<DataDir, JournalError> {
-        let (boot_id, existing) = (storage.boot_id(), ExistingData::Keep);
+        let boot_id = storage.boot_id();
+        let existing = ExistingData::Keep;
         let options = DataDirOptions { cluster_id: "c", boot_id, new_uuid: Uuid(1), existing };
         DataDir::open(Arc::new(storage.clone()), &options)
     }
 
     #[tokio::test]
     async fn the_directory_is_invalid_if_a_received_copy_cannot_be_written() {
-        let (storage, env) = (SimulatedStorage::new(1), RealEnv::new());
+        let storage = SimulatedStorage::new(1);
+        let env = RealEnv::new();
         let options = DataOptions { on_error: DiskErrorPolicy::ContinueMemoryOnly, ..DataOptions::default() };
         let data = MasterData { dir: open_dir(&storage).unwrap(), options };
         let (disk, found) = open(data, StorePolicy::default(), &env, MemberId(1)).unwrap();

@@ -87,7 +87,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
         self.no_standby_report_at = None;
         if self.core.role() == HaRole::Leader && !self.core.standbys().any(|(_, standby)| standby.is_connected) {
-            let (time, consequence) = (RoundedDuration(NO_STANDBY_AFTER), self.redundancy(None));
+            let time = RoundedDuration(NO_STANDBY_AFTER);
+            let consequence = self.redundancy(None);
             tracing::warn!("this master has led for {time}, and {consequence}. Start another master of this cluster");
         }
     }

@@ -44,7 +44,8 @@ impl EtcdErrors {
     }
 
     fn change(&mut self, set: impl FnOnce(&mut EtcdErrors)) -> Option<EtcdEvent> {
-        let (invalid, had_response) = (self.invalid().cloned(), self.no_response().is_none());
+        let invalid = self.invalid().cloned();
+        let had_response = self.no_response().is_none();
         set(self);
         match (self.invalid(), self.no_response()) {
             (Some(ElectionError::Invalid { key, why }), _) if self.invalid() != invalid.as_ref() => {
@@ -64,7 +65,8 @@ mod tests {
 
     #[test]
     fn an_invalid_record_is_reported_once_while_etcd_responds() {
-        let (key, why) = ("k".to_owned(), "w".to_owned());
+        let key = "k".to_owned();
+        let why = "w".to_owned();
         let invalid = ElectionError::Invalid { key: key.clone(), why: why.clone() };
         let mut errors = EtcdErrors::default();
         assert_eq!(errors.observed(Some(&invalid)), Some(EtcdEvent::InvalidRecord { key, why }));

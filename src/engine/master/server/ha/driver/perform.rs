@@ -134,7 +134,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let before = self.context.shared.with_guarded(|guarded, _, _| {
             let mut empty = MasterState::new(guarded.state.policy().clone());
             empty.counters = std::mem::take(&mut guarded.state.counters);
-            (guarded.term, guarded.is_released) = (NOT_SERVING, false);
+            guarded.term = NOT_SERVING;
+            guarded.is_released = false;
             guarded.log = None;
             std::mem::replace(&mut guarded.state, empty)
         });

@@ -81,7 +81,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let now = self.context.env.now();
         let ready = match result {
             Ok((state, PreparationReport { restored, dropped })) => {
-                let (objects, took) = (restored.objects, RoundedDuration(now.since(began)));
+                let objects = restored.objects;
+                let took = RoundedDuration(now.since(began));
                 tracing::info!(dropped, "the copy is ready to serve: {objects} objects, prepared in {took}");
                 self.copy.keep_ready(now, state, history, dropped);
                 true

@@ -125,7 +125,8 @@ impl HaGate {
 
     /// Changes which requests are processed, if that is still `from`.
     pub(in crate::server::ha) fn leave_phase(&self, from: GatePhase, to: GatePhase) {
-        let (from, to) = (from as u8, to as u8);
+        let from = from as u8;
+        let to = to as u8;
         if self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.wake();
         }
@@ -345,11 +346,14 @@ mod tests {
 
     #[tokio::test]
     async fn requests_wait_for_the_result_of_an_election() {
-        let (gate, env) = (Arc::new(HaGate::new()), RealEnv::new());
+        let gate = Arc::new(HaGate::new());
+        let env = RealEnv::new();
         for (result, admitted) in [(GatePhase::Open, Admitted::Proceed), (GatePhase::Closed, Admitted::Close)] {
             gate.set_phase(GatePhase::Electing);
             assert!(!gate.admits(Method::ExistKey));
-            let (waiting, moving, clock) = (gate.clone(), gate.clone(), env.clone());
+            let waiting = gate.clone();
+            let moving = gate.clone();
+            let clock = env.clone();
             let request = tokio::spawn(async move { waiting.admission(&clock, Method::ExistKey).await });
             env.sleep(Duration::from_millis(20)).await;
             assert!(!request.is_finished());

@@ -79,7 +79,8 @@ impl<R> StandbyStreams<R> {
         let (messages, to_send) = mpsc::channel(QUEUE_MAX);
         let frames = FrameReader::new(reader);
         let number = self.opened;
-        let (task, idle) = (None, Duration::ZERO);
+        let task = None;
+        let idle = Duration::ZERO;
         self.streams.push(StandbyStream { number, standby, messages, frames, has_same_digest, task, idle });
         (number, to_send)
     }

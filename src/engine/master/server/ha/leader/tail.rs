@@ -127,7 +127,8 @@ impl ChangeTail {
         inner.removed += segments;
         inner.segments.clear();
         inner.cursors.clear();
-        (inner.first, inner.bytes) = (first, 0);
+        inner.first = first;
+        inner.bytes = 0;
         self.appended.store(first - 1, Ordering::Release);
     }
 
@@ -181,7 +182,8 @@ impl ChangeTail {
         if next < inner.first || last > self.appended() {
             return None;
         }
-        let (mut segment, mut offset) = (inner.removed + inner.segments.len() as u64, 0);
+        let mut segment = inner.removed + inner.segments.len() as u64;
+        let mut offset = 0;
         let nth = inner.segments.iter().position(|it| it.kind == TailKind::Changes && next < it.first + it.count);
         if let Some(nth) = nth
             && let Some(found) = inner.segments.get(nth)
@@ -192,7 +194,8 @@ impl ChangeTail {
             }
         } else if let Some(last) = inner.segments.back().filter(|last| last.kind == TailKind::Changes) {
             // The next change may be appended to this segment.
-            (segment, offset) = (segment - 1, last.bytes.len());
+            segment -= 1;
+            offset = last.bytes.len();
         }
         inner.next_cursor += 1;
         let id = inner.next_cursor;
@@ -283,8 +286,10 @@ impl TailCursor {
                 // It may still grow.
                 return Ok(None);
             }
-            (self.segment, self.offset) = (self.segment + 1, 0);
-            let (id, segment) = (self.id, self.segment);
+            self.segment += 1;
+            self.offset = 0;
+            let id = self.id;
+            let segment = self.segment;
             inner.cursors.insert(id, segment);
         }
     }
@@ -302,7 +307,8 @@ mod tests {
 
     /// Reads the numbers of all changes after the cursor, and the digests with the change that they belong to.
     fn read(cursor: &mut TailCursor) -> Result<(Vec<u64>, Vec<u64>), CursorTooOld> {
-        let (mut found, mut digests) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        let mut digests = Vec::new();
         let mut bytes = Vec::new();
         while let Some(part) = cursor.read(&mut bytes)? {
             if part.kind == TailKind::Digest {

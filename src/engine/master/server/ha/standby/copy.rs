@@ -300,7 +300,8 @@ impl StandbyCopy {
         let lossy = lossy || self.is_uncertain;
         if lossy {
             // No other copy that has the same changes is equal to this one.
-            (self.history, self.parent) = (None, None);
+            self.history = None;
+            self.parent = None;
         }
         let parent = self.parent_of_next();
         Some(Preparation { standby, lossy, generation: self.generation, applied: self.applied, parent })

@@ -228,7 +228,9 @@ mod tests {
     use mcctl_election::ha::frame::{FrameKind, put_frame};
 
     fn welcome() -> Welcome {
-        let (leader, history, start) = (MemberId(1), HistoryId(1), StreamStart::Changes);
+        let leader = MemberId(1);
+        let history = HistoryId(1);
+        let start = StreamStart::Changes;
         Welcome { leader, history, view: 1, start, digest: DIGEST_VERSION }
     }
 

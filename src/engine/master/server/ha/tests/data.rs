@@ -35,7 +35,8 @@ impl Host {
     }
 
     async fn run(&mut self, election: &MemoryElection) {
-        let (boot_id, existing) = (self.disk.boot_id(), ExistingData::Keep);
+        let boot_id = self.disk.boot_id();
+        let existing = ExistingData::Keep;
         let open = DataDirOptions { cluster_id: "c", boot_id, new_uuid: Uuid(1), existing };
         let dir = DataDir::open(Arc::new(self.disk.clone()), &open).unwrap();
         let data = MasterData { dir, options: self.options };

@@ -38,7 +38,8 @@ impl World {
 
     pub(super) fn put(&mut self, process: &mut Process<'_>) {
         let client = 1 + self.rng.below(NODES + 1) as u64;
-        let (key, upsert) = (self.key(), self.chance(3));
+        let key = self.key();
+        let upsert = self.chance(3);
         if self.busy.contains(&(client, key)) {
             return;
         }
@@ -51,7 +52,8 @@ impl World {
             Some((size, _)) if upsert && self.chance(2) => *size,
             _ => bytes,
         };
-        let (id, key_text) = (ClientId(client, 0), name(key));
+        let id = ClientId(client, 0);
+        let key_text = name(key);
         let started = self.call(process, |call| {
             if upsert {
                 call.upsert_start(id, key_text.as_str().into(), bytes, config, T)
@@ -71,7 +73,8 @@ impl World {
         process.unsent().for_each(|response| response.outcome.ignore_end(client, key));
         self.writers.retain(|writer| (writer.client, writer.key) != (client, key));
         self.unknown_ends.retain(|end| (end.client, end.key) != (client, key));
-        let (value, ranges) = (self.id(), ranges(&replicas));
+        let value = self.id();
+        let ranges = ranges(&replicas);
         self.key_of.insert(value, key);
         if before.is_some() {
             self.counts.count("replacing upserts");
@@ -131,7 +134,8 @@ impl World {
     fn send_end(&mut self, process: &mut Process<'_>, end: UnknownEnd) {
         let UnknownEnd { client, key, value } = end;
         let object_checksum = self.chance(2).then_some(value);
-        let (key_text, was_complete) = (name(key), complete_object(process, key).is_some());
+        let key_text = name(key);
+        let was_complete = complete_object(process, key).is_some();
         let meta = ObjectMeta { key: key_text.as_str().into(), object_checksum };
         if self.call(process, |call| call.put_end(ClientId(client, 0), meta, ReplicaType::ALL, T)).is_err() {
             return self.respond(process, CallOutcome::Nothing, false);
@@ -149,7 +153,8 @@ impl World {
 
     pub(super) fn revoke(&mut self, process: &mut Process<'_>) {
         let Some(nth) = self.writer(false) else { return };
-        let (client, key) = (self.writers[nth].client, self.writers[nth].key);
+        let client = self.writers[nth].client;
+        let key = self.writers[nth].key;
         let key_text = name(key);
         let revoke = self
             .call(process, |call| call.put_revoke(ClientId(client, 0), key_text.as_str().into(), ReplicaType::ALL, T));
@@ -177,7 +182,8 @@ impl World {
     }
 
     pub(super) fn remove(&mut self, process: &mut Process<'_>) {
-        let (key, force) = (self.key(), self.chance(8));
+        let key = self.key();
+        let force = self.chance(8);
         let key_text = name(key);
         if self.chance(20) {
             self.call(process, |call| call.remove_all(false, T));
@@ -193,7 +199,8 @@ impl World {
     }
 
     pub(super) fn clear(&mut self, process: &mut Process<'_>) {
-        let (key, client) = (name(self.key()), ClientId(1 + self.rng.below(NODES) as u64, 0));
+        let key = name(self.key());
+        let client = ClientId(1 + self.rng.below(NODES) as u64, 0);
         let node = self.rng.below(NODES);
         let segment = if self.chance(2) { String::new() } else { super::world::node_name(node) };
         let keys = vec![key.as_str().into()];

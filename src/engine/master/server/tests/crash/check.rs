@@ -18,7 +18,9 @@ impl World {
         self.check_readers();
         let guarded = process.shared.guarded.lock().expect("no panic");
         let state = &guarded.state;
-        let (mut used, mut replicas, mut evictable) = (0, 0, 0);
+        let mut used = 0;
+        let mut replicas = 0;
+        let mut evictable = 0;
         let mut held = HeldRanges::new();
         for at in (0..state.objects.slots()).map(ObjectSlot) {
             let Some(object) = state.objects.get(at) else { continue };

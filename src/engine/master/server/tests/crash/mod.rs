@@ -80,7 +80,8 @@ fn the_same_seed_repeats_the_same_changes() {
 /// Damaged data is refused, or happens to be valid. It never causes a panic.
 #[test]
 fn damaged_records_cause_no_panic() {
-    let (mut refused, mut activated) = (0, 0);
+    let mut refused = 0;
+    let mut activated = 0;
     for seed in 0..30 {
         let payloads = payloads(&run(seed, |_| {}));
         let mut rng = Rng::new(seed);

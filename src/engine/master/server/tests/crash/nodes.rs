@@ -23,7 +23,8 @@ impl World {
         self.nodes[nth].segments.push(Segment { base, size, ..segment(id, &node_name(nth), 1) });
         let node = &mut self.nodes[nth];
         node.is_busy = true;
-        let (client, new) = (node.client, node.segments.last().expect("it was added").clone());
+        let client = node.client;
+        let new = node.segments.last().expect("it was added").clone();
         let segment = new.id;
         let mounted = self.call(process, |call| call.mount_segment(new, client));
         self.respond(process, CallOutcome::Mounted { client, segment }, mounted.is_ok());
@@ -66,7 +67,8 @@ impl World {
     /// A node mounts, unmounts or restarts.
     pub(super) fn change_segments(&mut self, process: &mut Process<'_>) {
         let nth = self.rng.below(NODES);
-        let (client, segments) = (self.nodes[nth].client, self.nodes[nth].segments.len());
+        let client = self.nodes[nth].client;
+        let segments = self.nodes[nth].segments.len();
         if self.nodes[nth].is_busy {
             return;
         }
@@ -126,7 +128,8 @@ impl World {
             }
             CallOutcome::Ended { client, key, value } => {
                 self.busy.remove(&(client, key));
-                let (is_kept, is_synced) = (!self.is_memory_only, self.options.sync == SyncMode::Always);
+                let is_kept = !self.is_memory_only;
+                let is_synced = self.options.sync == SyncMode::Always;
                 if let Some(write) = self.finished.iter_mut().rfind(|write| write.value == value) {
                     write.must_be_kept |= is_kept;
                     write.survives_power_loss |= is_kept && is_synced;

@@ -30,7 +30,9 @@ pub(super) struct RecoveredData {
 impl RecoveredData {
     /// Reads the directory. `None`: the disk reports an error.
     pub(super) fn read(dir: &DataDir, policy: &StorePolicy) -> Option<RecoveredData> {
-        let (mut changes, mut snapshot, mut begun) = (Vec::new(), None, 0);
+        let mut changes = Vec::new();
+        let mut snapshot = None;
+        let mut begun = 0;
         let mut standby = StandbyState::new(policy.clone());
         let mut apply = |payload: &[u8]| {
             standby.apply_payload(Mono::from_ms(10), Duration::ZERO, payload).expect("it fits");
@@ -86,8 +88,11 @@ impl World {
         if found.report.last_sequence > self.trace.count() {
             assert_eq!(found.report.last_sequence, self.trace.count() + 1);
             let change = found.changes.last().expect("no snapshot contains it yet");
-            let (payload, at, boot) = (change.payload.clone(), change.at, self.first_change_boot);
-            let (behind, is_complete) = (found.state, self.trace.is_complete);
+            let payload = change.payload.clone();
+            let at = change.at;
+            let boot = self.first_change_boot;
+            let behind = found.state;
+            let is_complete = self.trace.is_complete;
             self.trace.changes.push(TracedChange { payload, at, behind, boot, is_complete });
         }
     }
@@ -144,7 +149,8 @@ impl World {
         dir: &DataDir,
         env: &CrashEnv,
     ) {
-        let (last, report) = (found.report.last_sequence, &restored.report);
+        let last = found.report.last_sequence;
+        let report = &restored.report;
         assert_eq!(report.restored, self.trace.state(last).counts);
         assert_eq!(report.changes, found.changes.len() as u64);
         let lost_power = self.trace.changes.last().is_some_and(|change| change.boot != self.storage.boot_id());
@@ -159,9 +165,11 @@ impl World {
         }
         self.limit_transfers_to_lost_segments(restored);
         for write in &mut self.finished {
-            (write.must_be_kept, write.survives_power_loss) = (true, true);
+            write.must_be_kept = true;
+            write.survives_power_loss = true;
         }
         assert_eq!((restored.writer.durable(), restored.writer.appended()), (last + 1, last + 1));
-        (self.promised.kill, self.promised.power_loss) = (last + 1, last + 1);
+        self.promised.kill = last + 1;
+        self.promised.power_loss = last + 1;
     }
 }

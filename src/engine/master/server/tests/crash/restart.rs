@@ -80,7 +80,8 @@ impl World {
             (true, false) => ExistingData::Discard,
             (false, _) => ExistingData::Keep,
         };
-        let (boot_id, new_uuid) = (self.storage.boot_id(), Uuid(77 + u128::from(self.starts)));
+        let boot_id = self.storage.boot_id();
+        let new_uuid = Uuid(77 + u128::from(self.starts));
         let options = DataDirOptions { cluster_id: "cluster", boot_id, new_uuid, existing };
         match DataDir::open(Arc::new(self.storage.clone()), &options) {
             Ok(dir) => {
@@ -238,7 +239,9 @@ impl World {
         self.writers.clear();
         self.busy.clear();
         self.promised = super::world::PromisedChanges::default();
-        (self.is_invalid, self.may_be_invalid, self.gives_up_data) = (false, false, false);
+        self.is_invalid = false;
+        self.may_be_invalid = false;
+        self.gives_up_data = false;
         self.nodes = (0..NODES).map(|_| self.new_node(100)).collect();
     }
 }

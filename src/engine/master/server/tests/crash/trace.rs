@@ -33,7 +33,8 @@ pub(super) struct TracedState {
 
 impl TracedState {
     pub(super) fn of(state: &MasterState) -> TracedState {
-        let (mut writing, mut keys) = (0, 0);
+        let mut writing = 0;
+        let mut keys = 0;
         for at in (0..state.objects.slots()).map(ObjectSlot) {
             let Some(object) = state.objects.get(at) else { continue };
             if object.eviction.is_writing() {
@@ -101,7 +102,9 @@ impl ChangeTrace {
 
     pub(super) fn push(&mut self, payload: Vec<u8>, at: Unix, state: &MasterState) {
         self.made += 1;
-        let (behind, boot, is_complete) = (TracedState::of(state), self.boot, self.is_complete);
+        let behind = TracedState::of(state);
+        let boot = self.boot;
+        let is_complete = self.is_complete;
         self.changes.push(TracedChange { payload, at, behind, boot, is_complete });
     }
 

@@ -259,7 +259,8 @@ impl World {
     /// The disk will report an error for one of the operations from the `first` one on.
     pub(super) fn add_fault(&mut self, first: usize) {
         let operation = FAULTS[first + self.rng.below(FAULTS.len() - first)];
-        let (after, errno) = (self.rng.below(12) as u64, ERRORS[self.rng.below(ERRORS.len())]);
+        let after = self.rng.below(12) as u64;
+        let errno = ERRORS[self.rng.below(ERRORS.len())];
         let is_permanent = self.chance(2);
         self.storage.set_fault(Some(DiskFault { operation, after, errno, is_permanent }));
         self.fails_reads = first == 0;

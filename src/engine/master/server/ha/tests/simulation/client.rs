@@ -199,7 +199,8 @@ impl World {
             token,
         };
         client.call += 1;
-        let (call, node) = (client.call, client.target.unwrap_or(0));
+        let call = client.call;
+        let node = client.target.unwrap_or(0);
         let incarnation = self.nodes[node].incarnation;
         client.sent = Some(SentRequest { operation, at: self.now, before });
         let is_sent_twice = request.operation.may_arrive_twice() && self.rng.below(100) == 0;
@@ -282,7 +283,8 @@ impl World {
         match (operation, reply) {
             (Operation::Mount | Operation::Register, Reply::Done) if is_after_stop => {
                 client.last_answered = sent;
-                (client.is_mounted, client.must_register) = (true, false);
+                client.is_mounted = true;
+                client.must_register = false;
                 self.unsafe_segments.remove(&client.segment);
             }
             (Operation::Ping, Reply::Done) if is_after_stop => {

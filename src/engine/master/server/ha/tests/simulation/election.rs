@@ -90,7 +90,8 @@ impl ElectionBackend for SimElection {
 
 impl ElectionWatch for SimWatch {
     async fn changed(&mut self) -> Result<(), ElectionError> {
-        let (election, seen) = (&self.election, self.seen);
+        let election = &self.election;
+        let seen = self.seen;
         let changed = std::future::poll_fn(|context| {
             let watch = &mut election.fabric.state().watches[election.node];
             if watch.changes > seen {

@@ -81,7 +81,9 @@ impl SimEtcd {
 
     /// Returns to the data of `backup`. No lease expires before `expires`.
     pub(crate) fn restore(&mut self, backup: &SimEtcd, expires: u64) {
-        let (next_lease, elected, writes) = (self.next_lease, std::mem::take(&mut self.elected), self.writes);
+        let next_lease = self.next_lease;
+        let elected = std::mem::take(&mut self.elected);
+        let writes = self.writes;
         *self = SimEtcd { next_lease, elected, writes, ..backup.clone() };
         self.extend_all(expires);
     }

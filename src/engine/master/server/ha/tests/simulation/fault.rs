@@ -63,7 +63,8 @@ impl World {
     /// Injects a random fault, half of the time at the leader.
     pub(super) fn inject(&mut self) {
         let nodes = self.nodes.len();
-        let (a, b) = (self.rng.below(nodes), self.rng.below(nodes));
+        let a = self.rng.below(nodes);
+        let b = self.rng.below(nodes);
         // Half of the faults hit the leader.
         let a = self.leader().filter(|_| self.rng.below(2) == 0).unwrap_or(a);
         let b = if a == b { (a + 1) % nodes } else { b };
@@ -121,7 +122,8 @@ impl World {
                     process.leave();
                     self.run_node(nth);
                 }
-                let (wait, incarnation) = (self.rng.below(20_000) as u64, self.nodes[nth].incarnation);
+                let wait = self.rng.below(20_000) as u64;
+                let incarnation = self.nodes[nth].incarnation;
                 self.after(wait, Event::EndProcess { node: nth, incarnation });
             }
             Fault::CrashBusy => self.is_crash_planned = true,

@@ -90,7 +90,8 @@ fn a_run_can_be_repeated() {
 /// The lowest seed that breaks a rule, or in which too little happened.
 fn run_all(seeds: std::ops::Range<u64>) -> Result<Totals, String> {
     let next = AtomicU64::new(seeds.start);
-    let (totals, failures) = (Mutex::new(Totals::default()), Mutex::new(BTreeMap::new()));
+    let totals = Mutex::new(Totals::default());
+    let failures = Mutex::new(BTreeMap::new());
     let work = || {
         loop {
             // A thread that has taken a seed runs it, so all lower ones are run, too.

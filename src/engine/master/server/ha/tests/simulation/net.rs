@@ -86,7 +86,8 @@ impl FabricState {
     /// Adds the arrival of packets that no cut holds.
     pub(super) fn schedule(&mut self, now: u64, number: u64, side: usize) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let (from, to) = (connection.sides[1 - side].0, connection.sides[side].0);
+        let from = connection.sides[1 - side].0;
+        let to = connection.sides[side].0;
         if self.cuts.contains(&(from, to)) {
             return;
         }
@@ -209,7 +210,8 @@ impl Net for SimNet {
             let mut state = self.fabric.state();
             let attempt = state.number();
             state.attempts.insert(attempt, Answer::default());
-            let (node, incarnation) = (self.node, self.incarnation);
+            let node = self.node;
+            let incarnation = self.incarnation;
             let event = Event::Connect { node, incarnation, attempt, to: host, port: to.port };
             let now = self.fabric.now();
             state.posted.push((now, event));

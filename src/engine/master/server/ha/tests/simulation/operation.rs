@@ -159,7 +159,8 @@ pub(super) fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: 
             started.map(|replicas| Reply::At(replicas.iter().map(address).collect()))
         }
         Operation::End(WriteEnd { key, is_upsert, writer }) => {
-            let (writer, meta) = (writer_id(request, *writer), meta(key));
+            let writer = writer_id(request, *writer);
+            let meta = meta(key);
             let ended = match is_upsert {
                 true => call.upsert_end(writer, meta, ReplicaType::ALL, T),
                 false => call.put_end(writer, meta, ReplicaType::ALL, T),
@@ -167,7 +168,8 @@ pub(super) fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: 
             ended.map(|()| Reply::Done)
         }
         Operation::Revoke(WriteEnd { key, is_upsert, writer }) => {
-            let (writer, key) = (writer_id(request, *writer), key.as_str().into());
+            let writer = writer_id(request, *writer);
+            let key = key.as_str().into();
             let revoked = match is_upsert {
                 true => call.upsert_revoke(writer, key, ReplicaType::ALL, T),
                 false => call.put_revoke(writer, key, ReplicaType::ALL, T),

@@ -165,7 +165,8 @@ impl Process {
 
     /// Requests a hand-over, as an operator does.
     pub(super) fn step_down(&self, is_ending: bool) {
-        let (hub, env) = (self.hub.clone(), self.shared.env.clone());
+        let hub = self.hub.clone();
+        let env = self.shared.env.clone();
         self.runtime.spawn(async move {
             let result = hub.step_down(is_ending).await;
             env.fabric.post(0, Event::SteppedDown { node: env.node, is_ending, result });

@@ -55,7 +55,8 @@ impl World {
         let segment = self.clients[nth].segment;
         self.lose_segment(segment);
         let client = &mut self.clients[nth];
-        let (sent, write) = (client.sent.take(), client.write.take());
+        let sent = client.sent.take();
+        let write = client.write.take();
         client.call += 1;
         client.target = None;
         client.must_register = false;

@@ -281,7 +281,8 @@ impl World {
             self.heal(Fault::CutOneWay(from, to));
         }
         self.cut_etcd.clear();
-        (self.planned_stage, self.is_crash_planned) = (None, false);
+        self.planned_stage = None;
+        self.is_crash_planned = false;
         self.heal(Fault::EtcdDown);
         for nth in 0..self.nodes.len() {
             if !self.nodes[nth].is_up() {
