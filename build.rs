@@ -1,6 +1,7 @@
 //! Facts about the build, for `mcctl version` and for tests.
 //!
-//! `MCCTL_PEERS=off` at build time makes the tests against the real Mooncake `#[ignore]`, so that `cargo test` lists them as not run.
+//! `MCCTL_PEERS=off` at build time makes the tests against the real Mooncake `#[ignore]`, so that
+//! `cargo test` lists them as not run.
 
 use std::env;
 use std::fs;
@@ -15,7 +16,8 @@ fn main() {
     }
     println!("cargo::rustc-env=MCCTL_BUILD_TARGET={}", env::var("TARGET").unwrap_or_default());
     println!("cargo::rustc-env=MCCTL_BUILD_PROFILE={}", profile());
-    // A development build does not name the commit: otherwise each commit would compile the crate again.
+    // A development build does not name the commit: otherwise each commit would compile the crate
+    // again.
     if env::var("PROFILE").is_ok_and(|profile| profile == "release")
         && let Some(commit) = commit(&PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()))
     {
@@ -23,7 +25,8 @@ fn main() {
     }
 }
 
-/// The name of the profile's directory in the target directory: `debug` for the profile `dev`. `PROFILE` has only `debug` and `release`.
+/// The name of the profile's directory in the target directory: `debug` for the profile `dev`.
+/// `PROFILE` has only `debug` and `release`.
 fn profile() -> String {
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let named = out.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "build"));
@@ -31,8 +34,9 @@ fn profile() -> String {
     name.map_or_else(|| env::var("PROFILE").unwrap_or_default(), str::to_owned)
 }
 
-/// The git commit of the source in `root`: from `MCCTL_COMMIT`, from git's files, or from the file that `cargo package` writes. git itself is
-/// not required. Only files that exist are watched, because cargo reruns this script each time if one is missing.
+/// The git commit of the source in `root`: from `MCCTL_COMMIT`, from git's files, or from the file
+/// that `cargo package` writes. git itself is not required. Only files that exist are watched,
+/// because cargo reruns this script each time if one is missing.
 fn commit(root: &Path) -> Option<String> {
     println!("cargo::rerun-if-env-changed=MCCTL_COMMIT");
     let given = env::var("MCCTL_COMMIT").ok();
@@ -48,7 +52,8 @@ fn checked_out(root: &Path) -> Option<String> {
         None => root.join(read(&at)?.strip_prefix("gitdir:")?.trim()),
     };
     let head = watched(&folder.join("HEAD"))?;
-    // A commit after `git gc` creates the file of the branch, which does not exist until then. The log of HEAD changes with each commit.
+    // A commit after `git gc` creates the file of the branch, which does not exist until then. The
+    // log of HEAD changes with each commit.
     watch(&folder.join("logs/HEAD"));
     let Some(name) = head.strip_prefix("ref:").map(str::trim) else { return Some(head) };
     // The branches of a worktree are in the directory of the repository.

@@ -1,4 +1,5 @@
-//! Micro-benchmarks of the hot paths: the allocator, the master's state, and whole RPC bodies through it. No sockets.
+//! Micro-benchmarks of the hot paths: the allocator, the master's state, and whole RPC bodies
+//! through it. No sockets.
 #![allow(missing_docs)]
 
 use std::time::Duration;
@@ -130,7 +131,8 @@ fn put_and_remove(bencher: Bencher, keys: u64) {
     measure_put_and_remove(bencher, SegmentPool::new(keys), keys);
 }
 
-/// The same with records, each change closed and durable at once. The bytes are not written anywhere.
+/// The same with records, each change closed and durable at once. The bytes are not written
+/// anywhere.
 #[divan::bench(args = [20_000, 1_000_000])]
 fn put_and_remove_with_records(bencher: Bencher, keys: u64) {
     let mut pool = SegmentPool::new(keys);

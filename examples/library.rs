@@ -1,7 +1,8 @@
-//! A store and a load test in one process, with the engine as a library: `cargo run --example library`.
+//! A store and a load test in one process, with the engine as a library:
+//! `cargo run --example library`.
 //!
-//! Starts a master with its admin port, a node that contributes memory, and a client. Then a simulated SGLang endpoint, and a bench
-//! schedule that offers it two request rates.
+//! Starts a master with its admin port, a node that contributes memory, and a client. Then a
+//! simulated SGLang endpoint, and a bench schedule that offers it two request rates.
 #![expect(clippy::print_stdout, reason = "an example shows what it did")]
 
 use std::error::Error;
@@ -45,7 +46,8 @@ async fn store() -> Result<(), Box<dyn Error>> {
     // A master with its admin port, as `mcctl serve master` runs it.
     let master = MasterProcess::start(MasterProcessConfig::new(here(0), here(0))).await?;
 
-    // A node with a REST port, as `mcctl serve store` runs it. The name's host must be reachable by the other processes of the store.
+    // A node with a REST port, as `mcctl serve store` runs it. The name's host must be reachable by
+    // the other processes of the store.
     let settings = StoreClient::builder(master.rpc.clone()).local_hostname("127.0.0.1");
     let node = NodeConfig { client: settings.clone().config(), segment_bytes: ByteSize(64 * ByteSize::MIB) };
     let service = StoreServiceConfig { node, rest: here(0), client_http: None, access: HttpAccess::default() };

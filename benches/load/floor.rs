@@ -1,10 +1,13 @@
-//! The least that a client pays which takes every token's time from the kernel's note of its arrival: epoll, one `recvmsg` a token,
-//! and nothing else. No parsing, no histograms, no timers; a stream ends where the last chunk does.
+//! The least that a client pays which takes every token's time from the kernel's note of its
+//! arrival: epoll, one `recvmsg` a token, and nothing else. No parsing, no histograms, no timers; a
+//! stream ends where the last chunk does.
 //!
-//!   floor --port 31900 [--api generate|chat] [--streams 256] [--waves 3] [--tokens 128] [--pause-us 1000]
+//!   floor --port 31900 [--api generate|chat] [--streams 256] [--waves 3] [--tokens 128]
+//!   [--pause-us 1000]
 //!
-//! All streams of a wave begin at once, over connections that stay. Between two looks it sleeps as long as the generator does when
-//! much comes in. Prints a line of JSON; what it costs is for who watches it (overhead.py).
+//! All streams of a wave begin at once, over connections that stay. Between two looks it sleeps as
+//! long as the generator does when much comes in. Prints a line of JSON; what it costs is for who
+//! watches it (overhead.py).
 
 use std::io::Write;
 use std::net::TcpStream;

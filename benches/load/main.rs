@@ -1,5 +1,6 @@
-//! What the load generator itself adds: `mock` is an endpoint whose timing is known, `truth` sets the generator's times against the
-//! endpoint's own, `floor` is the least that any client of this kind pays. See README.md beside this file.
+//! What the load generator itself adds: `mock` is an endpoint whose timing is known, `truth` sets
+//! the generator's times against the endpoint's own, `floor` is the least that any client of this
+//! kind pays. See README.md beside this file.
 #![allow(missing_docs, unreachable_pub)]
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a program of its own, for measurements")]
 
@@ -13,7 +14,8 @@ fn main() {
         Some("mock") => mock::main(&args),
         Some("truth") => truth::main(&args),
         Some("floor") => floor::main(&args),
-        // `cargo bench` starts every bench. These take minutes and a processor each, so they run only if named.
+        // `cargo bench` starts every bench. These take minutes and a processor each, so they run
+        // only if named.
         _ => println!("load: not run; say `-- mock`, `-- truth` or `-- floor` (benches/load/README.md)"),
     }
 }

@@ -1,13 +1,13 @@
 //! A streaming endpoint with known timing.
 //!
-//! Token k of a request is due at (end of the request's body) + ttft + k * itl. The mock records how late each token
-//! left this process, so that a client's figures can be compared with what was sent. Of requests with a name (`rid`), it records
-//! every send time.
+//! Token k of a request is due at (end of the request's body) + ttft + k * itl. The mock records
+//! how late each token left this process, so that a client's figures can be compared with what was
+//! sent. Of requests with a name (`rid`), it records every send time.
 //!
-//!   mock --port 31900 --ttft-ms 20 --itl-ms 20 [--threads 1]
-//!   GET /mock/stats    requests, tokens, lateness of first tokens and of all tokens (microseconds), this process's CPU seconds
-//!   GET /mock/stamps   a line per named request: its name, when its last byte had come in, when each token was sent (CLOCK_MONOTONIC, ns)
-//!   POST /mock/reset
+//!   mock --port 31900 --ttft-ms 20 --itl-ms 20 [--threads 1] GET /mock/stats requests, tokens,
+//!   lateness of first tokens and of all tokens (microseconds), this process's CPU seconds GET
+//!   /mock/stamps a line per named request: its name, when its last byte had come in, when each
+//!   token was sent (CLOCK_MONOTONIC, ns) POST /mock/reset
 
 use std::future::poll_fn;
 use std::io::Write as _;

@@ -1,9 +1,11 @@
 //! The generator's times against those of an endpoint that notes when it sent each byte.
 //!
-//!   truth [--streams 100] [--itl-ms 20] [--ttft-ms 50] [--tokens 250] [--api generate|chat] [--burst] [--cpu 1] [--mock-cpu 0]
+//!   truth [--streams 100] [--itl-ms 20] [--ttft-ms 50] [--tokens 250] [--api generate|chat]
+//!   [--burst] [--cpu 1] [--mock-cpu 0]
 //!
-//! So many streams are open at once, begun one after the other within a second (or all at once, with --burst), by the generator on
-//! one processor; the endpoint has another. Both read the same clock. Errors are the generator's times less the endpoint's.
+//! So many streams are open at once, begun one after the other within a second (or all at once,
+//! with --burst), by the generator on one processor; the endpoint has another. Both read the same
+//! clock. Errors are the generator's times less the endpoint's.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

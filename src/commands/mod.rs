@@ -60,8 +60,8 @@ struct Cli {
     command: TopCommand,
 }
 
-/// Log filter for commands that are not services. The command itself reports each error, once. The only warnings logged concern RDMA and
-/// the use of a transport other than the requested one.
+/// Log filter for commands that are not services. The command itself reports each error, once. The
+/// only warnings logged concern RDMA and the use of a transport other than the requested one.
 const QUIET: &str = "error,mcctl::commands::target::transport=warn,mcctl_transfer::start=warn,\
                      mcctl_transfer::rdma::open=warn";
 
@@ -95,7 +95,8 @@ enum TopCommand {
         mcctl bench multi-turn --url http://127.0.0.1:30000  # measure multi-turn conversations with an inference server")]
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// Compute the memory and huge pages that an SGLang HiCache deployment needs, and check this host
+    /// Compute the memory and huge pages that an SGLang HiCache deployment needs, and check this
+    /// host
     SizeHugepages(Box<size_hugepages::Args>),
     /// List the RDMA devices on this host, their problems and the recommended choice
     Devices(devices::Args),
@@ -127,7 +128,8 @@ struct HelpArgs {
 
 #[derive(Debug, Subcommand)]
 enum ServeCommand {
-    /// Run a master, the index of a store's objects and segments (accepts the mooncake_master flags)
+    /// Run a master, the index of a store's objects and segments (accepts the mooncake_master
+    /// flags)
     #[command(before_help = "rpc-port metrics-port data-dir enable-ha etcd-endpoints enable-http-metadata-server \
         default-kv-lease-ttl eviction-high-watermark-ratio client-ttl config-path log-level")]
     #[command(before_long_help = "mcctl serve master  # RPC on port 50051, admin HTTP on port 9003\n\
@@ -141,7 +143,8 @@ enum ServeCommand {
         mcctl serve metadata --host 10.0.0.1 --port 8081  # listen on a specific address and port")]
     #[command(disable_help_flag = true)]
     Metadata(RawFlags),
-    /// Run a store node that contributes memory and serves a REST API (accepts the mooncake_store_service flags)
+    /// Run a store node that contributes memory and serves a REST API (accepts the
+    /// mooncake_store_service flags)
     #[command(
         before_help = "master metadata-server local-hostname segment-size protocol device-name rest-port config log-level"
     )]
@@ -152,7 +155,8 @@ enum ServeCommand {
     )]
     #[command(disable_help_flag = true)]
     Store(RawFlags),
-    /// Simulate an SGLang server with HiCache: no model, but a real radix cache and any Mooncake store as L3
+    /// Simulate an SGLang server with HiCache: no model, but a real radix cache and any Mooncake
+    /// store as L3
     Sim(Box<serve::sim::Args>),
 }
 
@@ -181,7 +185,8 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     exit.into()
 }
 
-/// Whether the command line requests JSON on stdout. Programs that a symlink imitates have no JSON documents.
+/// Whether the command line requests JSON on stdout. Programs that a symlink imitates have no JSON
+/// documents.
 fn requests_json(args: Vec<OsString>) -> bool {
     let args: Vec<String> = args.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let is_imitated = size_hugepages::compat_of(&args).is_some()
@@ -189,7 +194,8 @@ fn requests_json(args: Vec<OsString>) -> bool {
     !is_imitated && cli::json_flag::is_set(&Cli::command(), &args)
 }
 
-/// Rejects mcctl and Mooncake environment variables that are not UTF-8: they would be treated as unset.
+/// Rejects mcctl and Mooncake environment variables that are not UTF-8: they would be treated as
+/// unset.
 fn check_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), Failure> {
     let is_read = |name: &str| ["MC_", "MCCTL_", "MOONCAKE_"].iter().any(|prefix| name.starts_with(prefix));
     for (name, value) in variables {
@@ -285,7 +291,8 @@ fn parse(args: &[String]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches)
 }
 
-/// Replaces a suggested alias by its argument's name in the help, and removes the suggestion of an argument that the help does not show.
+/// Replaces a suggested alias by its argument's name in the help, and removes the suggestion of an
+/// argument that the help does not show.
 fn suggest_visible(mut error: clap::Error, args: &[String]) -> clap::Error {
     let Some(ContextValue::String(suggested)) = error.get(ContextKind::SuggestedArg) else { return error };
     let name = suggested.trim_start_matches('-').to_owned();
@@ -321,7 +328,8 @@ fn own_flags(command: &str) -> Vec<String> {
     .collect()
 }
 
-/// The service that the first two words specify, and its flags. clap does not parse these flags; [`gflags`] does.
+/// The service that the first two words specify, and its flags. clap does not parse these flags;
+/// [`gflags`] does.
 fn service_of(args: &[String]) -> Option<(ServiceKind, &[String])> {
     let (_, rest) = args.split_first()?;
     let ([first, second], rest) = rest.split_first_chunk::<2>()?;

@@ -1,4 +1,5 @@
-//! Program names: when mcctl is started under the name of a program from the Mooncake wheel, it behaves like that program.
+//! Program names: when mcctl is started under the name of a program from the Mooncake wheel, it
+//! behaves like that program.
 
 use std::path::Path;
 
@@ -8,8 +9,8 @@ use crate::commands::cli::logging;
 use crate::commands::devices::dump;
 use crate::commands::serve::ServiceKind;
 
-/// A program that mcctl replaces. [`crate::commands::size_hugepages::compat_of`] handles the sizing script, whose output mcctl reproduces
-/// byte for byte.
+/// A program that mcctl replaces. [`crate::commands::size_hugepages::compat_of`] handles the sizing
+/// script, whose output mcctl reproduces byte for byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramAlias {
     /// A service with its own flags.

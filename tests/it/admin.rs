@@ -1,4 +1,5 @@
-//! The master's admin API over a fake state: the captured answers of the real master, and the additional ones.
+//! The master's admin API over a fake state: the captured answers of the real master, and the
+//! additional ones.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -81,7 +81,8 @@ fn files_outside_the_sources_belong_to_a_package_to_all_or_to_none() {
     assert_eq!(packages(&paths), BTreeMap::from(expected));
 }
 
-/// `cargo test -p PACKAGE --lib MODULE::` in CONTRIBUTING.md names packages, and a module of the last one.
+/// `cargo test -p PACKAGE --lib MODULE::` in CONTRIBUTING.md names packages, and a module of the
+/// last one.
 #[test]
 fn recipes_name_the_package_of_their_unit_tests() {
     let text = text("CONTRIBUTING.md");

@@ -1,4 +1,5 @@
-//! `mcctl devices` on the hosts of fixtures/hosts. Each host is a folder tree created from one text file.
+//! `mcctl devices` on the hosts of fixtures/hosts. Each host is a folder tree created from one text
+//! file.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,5 @@
-//! The documents hold what they promise: named tests exist, links lead to files, and README stays short.
+//! The documents hold what they promise: named tests exist, links lead to files, and README stays
+//! short.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -185,7 +186,8 @@ fn troubleshooting_has_a_section_for_each_problem() {
     assert_eq!(unknown, [&""; 0]);
 }
 
-/// The names in the tables of ARCHITECTURE.md's section Dependencies: of the program, and of tests only.
+/// The names in the tables of ARCHITECTURE.md's section Dependencies: of the program, and of tests
+/// only.
 fn documented_dependencies() -> (BTreeSet<String>, BTreeSet<String>) {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let section = text.split("\n## ").find(|section| section.starts_with("Dependencies")).expect("a section");
@@ -233,7 +235,8 @@ fn the_table_of_crates_has_the_dependencies_of_the_manifests() {
     assert_eq!(wrong.count(), 0, "a crate stands above one that it uses: {order:?}");
 }
 
-/// The direct dependencies of all packages in the workspace on other packages: of the program, and of tests only.
+/// The direct dependencies of all packages in the workspace on other packages: of the program, and
+/// of tests only.
 fn direct_dependencies() -> (BTreeSet<String>, BTreeSet<String>) {
     let manifests = ["Cargo.toml", "src/engine/sys/ibverbs-sys/Cargo.toml", "src/python/Cargo.toml"];
     let manifests = manifests.map(PathBuf::from).into_iter().chain(crates().map(|(_, path)| path));

@@ -1,4 +1,5 @@
-//! The etcd client against a real etcd. These tests need `/usr/bin/etcd` (Debian: `etcd-server`), so `.ci/run` runs them by name.
+//! The etcd client against a real etcd. These tests need `/usr/bin/etcd` (Debian: `etcd-server`),
+//! so `.ci/run` runs them by name.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -302,7 +303,8 @@ async fn a_watch_reports_each_put() {
     );
 }
 
-/// Number of transactions that etcd has received. A client reads both records of the election in one.
+/// Number of transactions that etcd has received. A client reads both records of the election in
+/// one.
 async fn transactions(etcd: &EtcdProcess) -> u64 {
     let metrics = Fetcher::new(false, LIMIT, 1 << 20).unwrap();
     let metrics = metrics.get(&format!("http://127.0.0.1:{}/metrics", etcd.port)).await.unwrap();

@@ -1,8 +1,10 @@
-//! Each performance figure in README and docs has a command that measures it, and README shows the picture.
+//! Each performance figure in README and docs has a command that measures it, and README shows the
+//! picture.
 
 use std::path::{Path, PathBuf};
 
-/// Words of a performance figure. A paragraph that contains one needs a row in the table, or a command of its own.
+/// Words of a performance figure. A paragraph that contains one needs a row in the table, or a
+/// command of its own.
 const PERFORMANCE: [&str; 6] =
     ["times as many", "times faster", "s per million keys", "a third or less", "per call instead of", "% of the CPU"];
 

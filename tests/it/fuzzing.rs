@@ -1,4 +1,5 @@
-//! The fuzz targets with their seeds, which are captured bytes, and with random damage. `tests/fuzz/run` searches with libFuzzer.
+//! The fuzz targets with their seeds, which are captured bytes, and with random damage.
+//! `tests/fuzz/run` searches with libFuzzer.
 
 use mcctl::engine::base::Rng;
 
@@ -35,8 +36,8 @@ fn run_target((name, target, seeds): &Target) {
     }
 }
 
-/// Without the live ports: they refuse a client that is stopped for seconds, which happens on a busy machine. `peer::hostile` sends invalid
-/// bytes to every port.
+/// Without the live ports: they refuse a client that is stopped for seconds, which happens on a
+/// busy machine. `peer::hostile` sends invalid bytes to every port.
 #[test]
 fn every_decoder_accepts_its_seeds_and_survives_damage() {
     let decoders: Vec<&Target> = TARGETS.iter().filter(|(name, ..)| !name.ends_with("_port")).collect();

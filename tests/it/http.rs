@@ -118,8 +118,9 @@ pub struct Exchange {
     pub answer: String,
 }
 
-/// Reads the exchanges of `fixtures/http/<name>`: `> method target body`, then `< status content-type body`. `-` stands for an empty
-/// part, `\n` in a body for a line end. Lines that begin with `#` or `!` are comments.
+/// Reads the exchanges of `fixtures/http/<name>`: `> method target body`, then
+/// `< status content-type body`. `-` stands for an empty part, `\n` in a body for a line end. Lines
+/// that begin with `#` or `!` are comments.
 pub fn fixture(name: &str) -> Vec<Exchange> {
     let path = format!("{}/fixtures/http/{name}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap();

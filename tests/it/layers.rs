@@ -1,11 +1,12 @@
-//! Rules of the sources that the manifests of the crates cannot state: cores without clocks, commands without sockets, and the table of
-//! transports.
+//! Rules of the sources that the manifests of the crates cannot state: cores without clocks,
+//! commands without sockets, and the table of transports.
 
 use std::path::{Path, PathBuf};
 
 /// Identifiers that a core must not use: it gets `now` as an argument, and owns no socket.
 const NOT_IN_A_CORE: &[&str] = &["Instant", "SystemTime", "TcpStream", "TcpListener", "tokio", "thread", "RandomState"];
-/// The master's core does not wait, because it answers under a lock. (The method table of `wire` declares the client's calls, which wait.)
+/// The master's core does not wait, because it answers under a lock. (The method table of `wire`
+/// declares the client's calls, which wait.)
 const NOT_IN_THE_MASTER: &[&str] = &["await", "async"];
 /// Folders in which every file is pure.
 const PURE_FOLDERS: &[&str] = &["base", "deploy", "wire", "election/ha", "master"];
@@ -15,10 +16,12 @@ const MASTER_SHELLS: &[&str] = &["master/server/", "master/process/", "master/ad
 const TRANSPORT_TABLE: &str = "engine/transfer/transports.rs";
 /// Folders of `commands` that several commands share. Any other folder is a command.
 const SHARED_BY_COMMANDS: &[&str] = &["cli", "failure", "help", "target"];
-/// A command that consists of another one: `up` starts services, and `doctor --plan` reads the inputs of `lint`.
+/// A command that consists of another one: `up` starts services, and `doctor --plan` reads the
+/// inputs of `lint`.
 const CONSISTS_OF: &[(&str, &str)] = &[("up", "serve"), ("doctor", "lint")];
-/// Identifiers that `commands` must not use outside its unit tests: the engine owns clocks, sockets and HTTP clients. `RealEnv` is
-/// allowed, because commands pass it to the engine, but not its clocks (`now` and `unix`).
+/// Identifiers that `commands` must not use outside its unit tests: the engine owns clocks, sockets
+/// and HTTP clients. `RealEnv` is allowed, because commands pass it to the engine, but not its
+/// clocks (`now` and `unix`).
 const NOT_IN_COMMANDS: &[&str] = &[
     "Instant",
     "SystemTime",
@@ -89,7 +92,8 @@ fn tokens(text: &str) -> Vec<Token> {
             }
             i += 1;
         } else if c == b'\'' {
-            // a character literal ends with a quote after one character or an escape; a lifetime does not
+            // a character literal ends with a quote after one character or an escape; a lifetime
+            // does not
             let rest = &text[i + 1..];
             if rest.starts_with('\\') {
                 i += 3;

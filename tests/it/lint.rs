@@ -1,4 +1,5 @@
-//! `mcctl lint` on the deployments in fixtures/lint: each mistake is reported at its line, and nothing else is.
+//! `mcctl lint` on the deployments in fixtures/lint: each mistake is reported at its line, and
+//! nothing else is.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +25,8 @@ fn fixtures(which: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The files of a fixture (a file or a folder) as pairs of name and text. The names are those in findings.
+/// The files of a fixture (a file or a folder) as pairs of name and text. The names are those in
+/// findings.
 fn texts(fixture: &Path) -> Vec<(String, String)> {
     let files = if fixture.is_dir() {
         let mut files: Vec<PathBuf> = fs::read_dir(fixture).unwrap().map(|entry| entry.unwrap().path()).collect();

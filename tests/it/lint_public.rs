@@ -1,4 +1,5 @@
-//! `mcctl lint` on scripts and manifests in the forms that public ones have (`fixtures/lint/public`), and its three results.
+//! `mcctl lint` on scripts and manifests in the forms that public ones have
+//! (`fixtures/lint/public`), and its three results.
 
 use std::collections::BTreeSet;
 use std::fs;

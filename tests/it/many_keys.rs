@@ -1,4 +1,5 @@
-//! Planned hand-overs of a store with many keys. Needs some minutes and 8 GiB of memory: `.ci/release many-keys`.
+//! Planned hand-overs of a store with many keys. Needs some minutes and 8 GiB of memory:
+//! `.ci/release many-keys`.
 
 use std::time::{Duration, Instant};
 

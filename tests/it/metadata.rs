@@ -1,4 +1,5 @@
-//! The metadata service over real HTTP: the captured answers of the real service, and the documented differences.
+//! The metadata service over real HTTP: the captured answers of the real service, and the
+//! documented differences.
 
 use std::time::Duration;
 
@@ -237,8 +238,8 @@ async fn an_unavailable_service_is_an_error_within_the_limits() {
     assert!(error.is_retryable());
 }
 
-/// The service on a simulated network: an owner behind a partition loses its name after the probe's limit in virtual time, and a
-/// reachable one keeps it.
+/// The service on a simulated network: an owner behind a partition loses its name after the probe's
+/// limit in virtual time, and a reachable one keeps it.
 #[test]
 fn an_owner_behind_a_partition_loses_its_name() {
     let mut sim = turmoil::Builder::new()
@@ -288,7 +289,8 @@ proptest! {
         runtime.block_on(async {
             let (_service, _running, client) = serve().await;
             for (n, key) in keys.iter().enumerate() {
-                // Each write must be visible under exactly its own key, for any characters in the key.
+                // Each write must be visible under exactly its own key, for any characters in the
+                // key.
                 let key = format!("{n}{key}");
                 let value = Bytes::from([value.as_slice(), n.to_string().as_bytes()].concat());
                 client.put(&key, value.clone()).await.unwrap();

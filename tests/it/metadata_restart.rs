@@ -1,4 +1,5 @@
-//! The metadata service with a data directory: restarts over HTTP, in this process and through the command line.
+//! The metadata service with a data directory: restarts over HTTP, in this process and through the
+//! command line.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The scripts and files in `packaging`, without building: checks of a release, the install lines, names and the container file.
+//! The scripts and files in `packaging`, without building: checks of a release, the install lines,
+//! names and the container file.
 
 use std::fs;
 use std::path::Path;

@@ -112,7 +112,8 @@ fn bytes_of(memory: &Arc<Memory>, at: usize, length: usize) -> Vec<u8> {
 
 const SIZES: [usize; 6] = [1, 4096, 65_535, 65_537, 1 << 20, (3 << 20) + 17];
 
-/// A real engine reads and writes our memory: every byte is in its place, and unregistered memory is refused.
+/// A real engine reads and writes our memory: every byte is in its place, and unregistered memory
+/// is refused.
 async fn real_initiator(finding: &Finding, environment: &[(&str, &str)]) {
     let ours = finding.engine("ours").await.unwrap();
     let memory = Arc::new(Memory::from_vec(pattern(BYTES, 1)));

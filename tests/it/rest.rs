@@ -1,4 +1,5 @@
-//! The store node's REST API over a map: the captured answers of the real service, and the additional ones.
+//! The store node's REST API over a map: the captured answers of the real service, and the
+//! additional ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,8 @@ use mcctl::engine::store::rest;
 use crate::http::{Connection, replay};
 use crate::peer::process::in_time;
 
-/// Objects in a map. Reading `hang` never ends, `leased` cannot be removed, and all calls for `away` fail.
+/// Objects in a map. Reading `hang` never ends, `leased` cannot be removed, and all calls for
+/// `away` fail.
 #[derive(Default)]
 struct InMap(Mutex<BTreeMap<ObjectKey, Bytes>>);
 

@@ -17,7 +17,8 @@ use crate::peer::process::{PATIENCE, in_time, wait_until_async};
 
 const LARGE: usize = 64 << 20;
 
-/// `/echo` returns the body, `/gate` waits until the test opens it, `/endless` never ends, `/large` has [`LARGE`] bytes, `/panic` panics.
+/// `/echo` returns the body, `/gate` waits until the test opens it, `/endless` never ends, `/large`
+/// has [`LARGE`] bytes, `/panic` panics.
 struct Routes {
     gate: Semaphore,
     /// Requests to `/gate` so far.

@@ -1,5 +1,5 @@
-//! Test environments: a simulated network (virtual time, seeded randomness, turmoil's sockets), and the real one with an adjustable clock
-//! or with long time limits.
+//! Test environments: a simulated network (virtual time, seeded randomness, turmoil's sockets), and
+//! the real one with an adjustable clock or with long time limits.
 
 use std::io;
 use std::sync::Arc;
@@ -132,7 +132,8 @@ impl Env for AdjustableClock {
     }
 }
 
-/// The real environment in which every wait, and so every time limit, is a hundred times as long. A busy machine does not reach it.
+/// The real environment in which every wait, and so every time limit, is a hundred times as long. A
+/// busy machine does not reach it.
 #[derive(Clone, Default)]
 pub struct PatientEnv {
     real: RealEnv,

@@ -1,4 +1,5 @@
-//! The simulated endpoint over its routes, alone and with a real store, and the `serve sim` command.
+//! The simulated endpoint over its routes, alone and with a real store, and the `serve sim`
+//! command.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -29,12 +29,14 @@ const MIB: usize = 1 << 20;
 /// A limit that no test reaches.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A master on `port`. A process that another test is starting may still hold a copy of the previous master's socket.
+/// A master on `port`. A process that another test is starting may still hold a copy of the
+/// previous master's socket.
 async fn master(port: u16) -> MasterServer<RealEnv> {
     let end = Instant::now() + PATIENCE;
     loop {
         let mut config = MasterConfig::new(HostPort::new("127.0.0.1", port));
-        // No test waits for the end of a lease. On a busy machine, the copy of a large object takes seconds.
+        // No test waits for the end of a lease. On a busy machine, the copy of a large object takes
+        // seconds.
         config.policy.lease_ttl = Duration::from_secs(60);
         match MasterServer::start(config, RealEnv::new()).await {
             Ok(master) => return master,
@@ -106,7 +108,8 @@ async fn a_value_round_trips_between_two_pure_clients() {
     master.stop().await.unwrap();
 }
 
-/// The reader's only blocking thread is in use, so its read waits until the node has ended transfers.
+/// The reader's only blocking thread is in use, so its read waits until the node has ended
+/// transfers.
 #[test]
 fn a_read_that_the_node_ended_is_a_lost_lookup() {
     let runtime = |blocking| {
@@ -270,7 +273,8 @@ async fn one_write_of_a_client_at_a_time_has_a_key() {
         async move { other.upsert(&key("k"), slice(value), &config).await }
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
-    // Otherwise, the upsert would displace the put, and its memory would be lost for the release time.
+    // Otherwise, the upsert would displace the put, and its memory would be lost for the release
+    // time.
     assert!(!upsert.is_finished());
     let end = WriteEnd { key: &keys[0], replicas: &[], checksum: None };
     assert!(client.complete(WriteMethod::Put, unfinished.writer, &[end]).await[0].is_ok());
@@ -340,7 +344,8 @@ async fn a_read_uses_the_other_replica_when_a_node_is_gone() {
     drop(second);
 }
 
-/// A peer whose data port accepts bytes and never answers, like a stopped process. With `at_handshake`, its handshake port does so.
+/// A peer whose data port accepts bytes and never answers, like a stopped process. With
+/// `at_handshake`, its handshake port does so.
 fn hung_peer(at_handshake: bool) -> String {
     let data = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = peer_at(data.local_addr().unwrap().port(), at_handshake);
@@ -348,7 +353,8 @@ fn hung_peer(at_handshake: bool) -> String {
     name
 }
 
-/// A peer with memory of 1 MiB at address 4096 and this data port. With `is_silent`, its handshake port never answers.
+/// A peer with memory of 1 MiB at address 4096 and this data port. With `is_silent`, its handshake
+/// port never answers.
 fn peer_at(data_port: u16, is_silent: bool) -> String {
     let handshake = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = handshake.local_addr().unwrap().to_string();
@@ -451,7 +457,8 @@ async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     config.client.engine.announce_host = Some("127.0.0.1".to_owned());
     let engine = config.client.engine.clone();
     let node = Node::start(config, RealEnv::new()).await.unwrap();
-    // The registration after the first heartbeat claims the name once more. The second heartbeat follows it.
+    // The registration after the first heartbeat claims the name once more. The second heartbeat
+    // follows it.
     until("the node has registered", async || pings(&first) >= 2).await;
     first.stop().await.unwrap();
     // As if the node had been paused until it expired, and another process had claimed its name.

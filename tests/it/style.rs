@@ -1,4 +1,5 @@
-//! What CONTRIBUTING.md asks of names and comments, where a program can check it. Counts of the rest: `tests/style/count`.
+//! What CONTRIBUTING.md asks of names and comments, where a program can check it. Counts of the
+//! rest: `tests/style/count`.
 
 use std::path::{Path, PathBuf};
 
@@ -57,8 +58,8 @@ fn every_file_begins_with_what_it_holds() {
     assert_eq!(bare, [""; 0].map(PathBuf::from));
 }
 
-/// A busy machine exceeds any limit. A test waits with `wait_until` or `in_time`, and asserts a state or an order. The tests in `rdma` run
-/// alone in a virtual machine.
+/// A busy machine exceeds any limit. A test waits with `wait_until` or `in_time`, and asserts a
+/// state or an order. The tests in `rdma` run alone in a virtual machine.
 #[test]
 fn no_test_asserts_an_upper_bound_on_elapsed_time() {
     let bound = ["elapsed()", " <"].concat();
@@ -70,7 +71,8 @@ fn no_test_asserts_an_upper_bound_on_elapsed_time() {
     assert_eq!(lines.collect::<Vec<_>>(), [""; 0]);
 }
 
-/// The evaluator of scripts grows with each form that it follows. A form that is rare in scripts is left unread instead.
+/// The evaluator of scripts grows with each form that it follows. A form that is rare in scripts is
+/// left unread instead.
 #[test]
 fn the_evaluator_of_scripts_stays_within_its_limit() {
     const LINES_MAX: usize = 2500;

@@ -182,7 +182,8 @@ async fn only_memory_registered_for_remote_access_is_accessible() {
     }
     assert_eq!(theirs.counters().rejected, 14);
     assert_eq!(private.whole().to_vec(), pattern(10_000, 1));
-    // A refusal does not mark the peer as down: the next request is served. Zero bytes need no request.
+    // A refusal does not mark the peer as down: the next request is served. Zero bytes need no
+    // request.
     let good = vec![op(OpKind::Read, &buffer, 0, 10_000, at), op(OpKind::Read, &buffer, 5, 0, 1)];
     ours.transfer(name, good, LIMIT).await.unwrap();
     assert_eq!(buffer.whole().to_vec(), shared.whole().to_vec());

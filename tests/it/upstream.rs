@@ -1,7 +1,7 @@
 //! The lists in `src/engine/base/upstream` against what the real programs print and contain.
 //!
-//! `fixtures/help` has the output of `--help` of each known release. The tests that need the wheel compare the lists and the fixtures with
-//! the installed release.
+//! `fixtures/help` has the output of `--help` of each known release. The tests that need the wheel
+//! compare the lists and the fixtures with the installed release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -45,7 +45,8 @@ pub enum BenchCaveat {
     MixedNotWarm { objects: u64 },
     #[error("cannot remove the objects ({error}); they remain in the store under the prefix {prefix}")]
     NotRemoved { error: String, prefix: String },
-    /// About `bench ladder`. `is_time`: the time limit ended the run, rather than the number of prompts.
+    /// About `bench ladder`. `is_time`: the time limit ended the run, rather than the number of
+    /// prompts.
     #[error(
         "intervals at {} tokens are wider than {percent} % of the TTFT of computing, or undecided, when the run reached its limit: raise {}",
         .lengths.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
@@ -102,7 +103,8 @@ impl Serialize for BenchCaveat {
     }
 }
 
-/// Renders the final part of a report: the caveats, then the conclusion, wrapped to `width` columns.
+/// Renders the final part of a report: the caveats, then the conclusion, wrapped to `width`
+/// columns.
 pub fn render_end<T: std::fmt::Display>(caveats: &[T], answer: &[String], width: usize) -> String {
     use crate::commands::cli::table::wrapped_line;
     let caveats = caveats.iter().map(|caveat| wrapped_line(&format!("caveat: {caveat}"), width));

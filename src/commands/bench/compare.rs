@@ -1,4 +1,5 @@
-//! `mcctl bench compare`: compares two endpoints, or one endpoint before and after a change, under the same workload.
+//! `mcctl bench compare`: compares two endpoints, or one endpoint before and after a change, under
+//! the same workload.
 
 use crate::commands::bench::multi_turn;
 use crate::commands::cli::error::{Failure, Outcome};

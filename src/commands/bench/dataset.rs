@@ -98,7 +98,8 @@ pub struct Args {
     /// Turns per conversation: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
     #[arg(long, default_value = "uniform:2,6", value_name = "N")]
     turns: Distribution,
-    /// Question length in words [default: lognormal:60,0.8]; mooncake: prompt length in tokens [default: lognormal:6000,1]
+    /// Question length in words [default: lognormal:60,0.8]; mooncake: prompt length in tokens
+    /// [default: lognormal:6000,1]
     #[arg(long, value_name = "WORDS")]
     question: Option<Distribution>,
     /// Answer length in words (mooncake: tokens)
@@ -174,7 +175,8 @@ impl Args {
         };
         match written {
             Ok(()) => Ok(Exit::Done),
-            // The process reading stdout closed the pipe because it does not need the rest of the output.
+            // The process reading stdout closed the pipe because it does not need the rest of the
+            // output.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.out.is_none() => Ok(Exit::Done),
             Err(error) => {
                 let out = self.out.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());

@@ -1,4 +1,5 @@
-//! The terms of the benchmark reports: the only source for `--legend` and for the last section of HTML pages.
+//! The terms of the benchmark reports: the only source for `--legend` and for the last section of
+//! HTML pages.
 
 use crate::commands::cli::table::{ReportSection, ReportTable};
 

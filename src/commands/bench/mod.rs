@@ -34,7 +34,8 @@ pub enum BenchCommand {
     Dataset(dataset::Args),
     /// Benchmark puts and gets on a store: throughput, latency, CPU and errors
     Store(Box<store::Args>),
-    /// Tier ladder: TTFT of the same prompts when computed and when cached in L1, L2 and L3; flushes the SGLang server's caches (L1, L2)
+    /// Tier ladder: TTFT of the same prompts when computed and when cached in L1, L2 and L3;
+    /// flushes the SGLang server's caches (L1, L2)
     Ladder(Box<ladder::Args>),
     /// Benchmark the transfer engine between two processes
     Transfer(transfer::Args),

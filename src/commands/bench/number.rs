@@ -13,7 +13,8 @@ pub struct NumberError {
     range: &'static str,
 }
 
-/// Parses `text` as a number for which `accepts` returns true. `kind` and `range` are used in the error.
+/// Parses `text` as a number for which `accepts` returns true. `kind` and `range` are used in the
+/// error.
 ///
 /// # Errors
 /// `text` is not a number, or `accepts` rejects it.

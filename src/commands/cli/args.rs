@@ -39,8 +39,8 @@ pub enum ValueError {
     ZeroSegment,
 }
 
-/// A duration in the format that Mooncake's master uses: a whole number, optional spaces, and `ms`, `s`, `m` or `h` in any case. No unit
-/// means milliseconds.
+/// A duration in the format that Mooncake's master uses: a whole number, optional spaces, and `ms`,
+/// `s`, `m` or `h` in any case. No unit means milliseconds.
 ///
 /// # Errors
 /// The string is not in this format, or the number of milliseconds does not fit into 64 bits.

@@ -1,7 +1,8 @@
-//! Configuration files: YAML or JSON with comments, with the same keys as upstream, converted to flag assignments.
+//! Configuration files: YAML or JSON with comments, with the same keys as upstream, converted to
+//! flag assignments.
 //!
-//! Unknown keys are returned to the caller, which warns, as upstream does. A value of the wrong type is an error that names the file
-//! and the key; upstream aborts on such a value.
+//! Unknown keys are returned to the caller, which warns, as upstream does. A value of the wrong
+//! type is an error that names the file and the key; upstream aborts on such a value.
 
 use std::fmt;
 use std::path::Path;
@@ -27,7 +28,8 @@ const NESTING_MAX: u32 = 64;
 pub enum Typing {
     /// `mooncake_master` reads JSON this way.
     Strict,
-    /// The store service reads JSON this way, and all programs read YAML this way: `"16gb"`, `"true"`.
+    /// The store service reads JSON this way, and all programs read YAML this way: `"16gb"`,
+    /// `"true"`.
     Loose,
 }
 
@@ -40,7 +42,8 @@ pub struct ConfigFile {
     pub unknown: Vec<UnknownKey>,
 }
 
-/// Parses `text`, the content of the file `path`, into assignments to flags of `table`. The extension of `path` selects the format.
+/// Parses `text`, the content of the file `path`, into assignments to flags of `table`. The
+/// extension of `path` selects the format.
 ///
 /// # Errors
 /// The extension is unknown, the text is invalid, or a value does not have its flag's type.
@@ -100,8 +103,9 @@ fn parse_json(path: &Path, text: &str) -> Result<Json, Failure> {
     })
 }
 
-/// Rejects deep nesting: the YAML library's running time is quadratic in the depth, and configuration files do not need nesting. Brackets
-/// in strings and comments count too; real files never leave that many open.
+/// Rejects deep nesting: the YAML library's running time is quadratic in the depth, and
+/// configuration files do not need nesting. Brackets in strings and comments count too; real files
+/// never leave that many open.
 fn check_nesting(path: &Path, text: &str) -> Result<(), Failure> {
     let mut open = 0u32;
     let mut line = 1;
@@ -126,7 +130,8 @@ fn malformed(path: &Path, format: &str, found: &str) -> Failure {
         .next("fix the syntax at this position")
 }
 
-/// A document in which no map has a duplicate key. If a setting has two values, the intended one is ambiguous.
+/// A document in which no map has a duplicate key. If a setting has two values, the intended one is
+/// ambiguous.
 struct UniqueKeyJson(Json);
 
 impl<'de> Deserialize<'de> for UniqueKeyJson {
@@ -135,8 +140,8 @@ impl<'de> Deserialize<'de> for UniqueKeyJson {
     }
 }
 
-/// Deserializes a key, and rejects it if it is already in the map. Because this check happens during parsing, the error includes line and
-/// column.
+/// Deserializes a key, and rejects it if it is already in the map. Because this check happens
+/// during parsing, the error includes line and column.
 struct UniqueKeySeed<'a>(&'a serde_json::Map<String, Json>);
 
 impl<'de> DeserializeSeed<'de> for UniqueKeySeed<'_> {

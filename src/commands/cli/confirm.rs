@@ -1,4 +1,5 @@
-//! Confirmation for commands that empty a store or caches: a y/N prompt on a terminal, otherwise --yes.
+//! Confirmation for commands that empty a store or caches: a y/N prompt on a terminal, otherwise
+//! --yes.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -12,10 +13,12 @@ pub struct ConfirmArgs {
     pub yes: bool,
 }
 
-/// Returns `Ok` only if `yes` is set or the user confirms. `what` completes the sentence "This ..." and names the data and the target.
+/// Returns `Ok` only if `yes` is set or the user confirms. `what` completes the sentence "This ..."
+/// and names the data and the target.
 ///
 /// # Errors
-/// The user did not confirm (exit code 1), or stdin or stderr is not a terminal (exit code 2). In both cases, nothing was changed.
+/// The user did not confirm (exit code 1), or stdin or stderr is not a terminal (exit code 2). In
+/// both cases, nothing was changed.
 pub fn destruction(yes: bool, what: &str) -> Result<(), Failure> {
     if yes {
         return Ok(());

@@ -33,7 +33,8 @@ pub fn failure(path: &Path, what: &str) -> Failure {
     Failure::usage(format!("{}: {short}{more}", path.display()))
 }
 
-/// Parses the deployment file at `path`, with the overrides `sets`. Reports ambiguous sizes on stderr.
+/// Parses the deployment file at `path`, with the overrides `sets`. Reports ambiguous sizes on
+/// stderr.
 ///
 /// # Errors
 /// The file cannot be read, or is invalid.
@@ -59,7 +60,8 @@ pub fn read(path: &Path, sets: &[String]) -> Result<DeploymentSpec, Failure> {
     Ok(spec)
 }
 
-/// The contents of the file, up to one byte more than the limit, and its size in bytes. The size of a pipe is unknown.
+/// The contents of the file, up to one byte more than the limit, and its size in bytes. The size of
+/// a pipe is unknown.
 fn contents(path: &Path) -> io::Result<(Vec<u8>, Option<u64>)> {
     let file = input::open(path)?;
     let size = file.metadata().ok().filter(|found| found.is_file()).map(|found| found.len());
@@ -78,7 +80,8 @@ pub fn planned(path: &Path, spec: &DeploymentSpec) -> Result<(Platform, Vec<Proc
     Ok((platform, plans))
 }
 
-/// Reports on stderr that the processes on `platform` do not fit the hosts in `spec`. An invalid deployment is reported elsewhere.
+/// Reports on stderr that the processes on `platform` do not fit the hosts in `spec`. An invalid
+/// deployment is reported elsewhere.
 pub fn say_misfits(spec: &DeploymentSpec, platform: Platform) {
     let Ok(plans) = plan_processes(spec, platform) else { return };
     for FitFinding { severity, key, what, remedy, .. } in fit(spec, &plans, platform) {

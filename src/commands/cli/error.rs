@@ -1,7 +1,9 @@
-//! Exit codes and error messages of commands: what happened, what was tried, what was found, and what to do next.
+//! Exit codes and error messages of commands: what happened, what was tried, what was found, and
+//! what to do next.
 //!
-//! The exit codes are a contract (`docs/commands.md`, `tests/it/cli/exit.rs`). Engine errors describe conditions; commands turn them into messages. On
-//! a terminal, a message is a block of lines. Elsewhere (journals, container logs), it is a single line.
+//! The exit codes are a contract (`docs/commands.md`, `tests/it/cli/exit.rs`). Engine errors
+//! describe conditions; commands turn them into messages. On a terminal, a message is a block of
+//! lines. Elsewhere (journals, container logs), it is a single line.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -28,7 +30,8 @@ pub enum Exit {
     Host,
     /// A bug in mcctl.
     Bug,
-    /// The signal with this number stopped the command. The exit code is the one that a shell reports for a process killed by the signal.
+    /// The signal with this number stopped the command. The exit code is the one that a shell
+    /// reports for a process killed by the signal.
     Signal(u8),
     /// An exit code of the upstream program that a symlink imitates byte for byte.
     Imitated(u8),
@@ -56,7 +59,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The kind of a failure in the error document of `--json`. The names are a contract (`docs/json.md`).
+/// The kind of a failure in the error document of `--json`. The names are a contract
+/// (`docs/json.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
@@ -175,7 +179,8 @@ impl Failure {
             .filter_map(|(name, part)| part.as_deref().map(|text| (name, text)))
     }
 
-    /// `text` without passwords and without control characters, which come from files, peers and the command line.
+    /// `text` without passwords and without control characters, which come from files, peers and
+    /// the command line.
     pub fn shown(text: &str) -> String {
         masked(&printable(text)).into_owned()
     }
@@ -243,7 +248,8 @@ impl From<clap::Error> for Failure {
         let mut next = None;
         for line in lines {
             if let Some(tip) = line.strip_prefix("tip: ") {
-                // "to pass '--x' as a value, use '-- --x'" is misleading: an unknown flag is rarely meant as a value.
+                // "to pass '--x' as a value, use '-- --x'" is misleading: an unknown flag is rarely
+                // meant as a value.
                 if !tip.starts_with("to pass '-") {
                     next.get_or_insert(tip.to_owned());
                 }
@@ -277,7 +283,8 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// The failure of the last panic, which [`guard`] returns.
 static LAST_PANIC: Mutex<Option<Failure>> = Mutex::new(None);
 
-/// Reports every panic as a bug. A panic in a server's task ends only that task, unless it makes the master's state unusable.
+/// Reports every panic as a bug. A panic in a server's task ends only that task, unless it makes
+/// the master's state unusable.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         let location = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();

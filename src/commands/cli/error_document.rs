@@ -1,4 +1,5 @@
-//! The error document of `--json` (`mcctl.error/1`, `docs/json.md`): a failure that a script can evaluate.
+//! The error document of `--json` (`mcctl.error/1`, `docs/json.md`): a failure that a script can
+//! evaluate.
 
 use serde::Serialize;
 

@@ -12,7 +12,8 @@ pub struct UnknownMasterFlag {
     near: Option<String>,
 }
 
-/// Checks that the master supports all flags in `master.extra_flags`. Upstream's master exits without a message on an unknown flag.
+/// Checks that the master supports all flags in `master.extra_flags`. Upstream's master exits
+/// without a message on an unknown flag.
 pub fn check(spec: &DeploymentSpec) -> Result<(), UnknownMasterFlag> {
     for arg in &spec.master.extra_flags {
         let name = arg.trim_start_matches('-').split('=').next().unwrap_or_default().replace('-', "_");

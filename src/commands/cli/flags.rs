@@ -49,7 +49,8 @@ pub enum ValueKind {
     Time,
     /// A number of bytes.
     Size,
-    /// `KEY=VALUE`: sets the flag with that configuration key. Only the flag parser handles this kind.
+    /// `KEY=VALUE`: sets the flag with that configuration key. Only the flag parser handles this
+    /// kind.
     Define,
 }
 
@@ -59,8 +60,8 @@ pub enum FlagSupport {
     Works,
     /// Accepted and ignored; the string is the reason.
     NoEffect(&'static str),
-    /// Belongs to a feature that mcctl does not have; the string names the feature. Only the default is accepted, because ignoring another
-    /// value would change what is stored or served.
+    /// Belongs to a feature that mcctl does not have; the string names the feature. Only the
+    /// default is accepted, because ignoring another value would change what is stored or served.
     Absent(&'static str),
 }
 
@@ -97,15 +98,15 @@ pub struct FlagTable {
     pub groups: &'static [(&'static str, &'static [FlagSpec])],
 }
 
-/// A supported flag: its key in configuration files is the flag's name, and it has no environment variable. The builder methods change
-/// this.
+/// A supported flag: its key in configuration files is the flag's name, and it has no environment
+/// variable. The builder methods change this.
 pub const fn flag(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> FlagSpec {
     let class = FlagSupport::Works;
     FlagSpec { name, aliases: &[], kind, default, help, class, key: FileKey::Same, env: None, value: None }
 }
 
-/// A flag or setting of an upstream program, with its type, default and settings key. A flag without a key is only allowed on the command
-/// line.
+/// A flag or setting of an upstream program, with its type, default and settings key. A flag
+/// without a key is only allowed on the command line.
 pub const fn upstream_flag(row: &'static UpstreamFlag, help: &'static str) -> FlagSpec {
     let key = match row.key {
         Some(key) if is_same(key, row.name) => FileKey::Same,
@@ -251,7 +252,8 @@ impl FlagTable {
     }
 }
 
-/// The name in `known` that is closest to `name`, with at most a third of the letters wrong; `None` if every name differs more.
+/// The name in `known` that is closest to `name`, with at most a third of the letters wrong; `None`
+/// if every name differs more.
 pub fn nearest<S: AsRef<str>>(name: &str, known: impl Iterator<Item = S>) -> Option<S> {
     let name = name.to_ascii_lowercase();
     let mistakes_max = (name.chars().count() / 3).max(1);
@@ -261,7 +263,8 @@ pub fn nearest<S: AsRef<str>>(name: &str, known: impl Iterator<Item = S>) -> Opt
 }
 
 impl ValueKind {
-    /// The values that upstream's type can represent. Negative numbers are accepted only where a table allows them.
+    /// The values that upstream's type can represent. Negative numbers are accepted only where a
+    /// table allows them.
     pub const fn of_upstream(kind: FlagKind) -> ValueKind {
         match kind {
             FlagKind::Text => ValueKind::Text,

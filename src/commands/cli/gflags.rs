@@ -1,11 +1,13 @@
-//! A parser for gflags command lines, based on a [`FlagTable`]. It performs no I/O itself: [`FlagSources`] reads files and the environment.
+//! A parser for gflags command lines, based on a [`FlagTable`]. It performs no I/O itself:
+//! [`FlagSources`] reads files and the environment.
 //!
-//! Accepted forms: `-f v`, `-f=v`, `--f=v`, `--f v`, a boolean without a value, `--nof` and `--no-f` for booleans. `-` and `_` are
-//! equivalent in names. Also `--flagfile`, `--fromenv`, `--tryfromenv`, `--undefok`, `--help` with its variants, `--version`, and
-//! `-Dk=v` if the table has a [`ValueKind::Define`]. Verified against `mooncake_master` 0.3.13.post1.
+//! Accepted forms: `-f v`, `-f=v`, `--f=v`, `--f v`, a boolean without a value, `--nof` and
+//! `--no-f` for booleans. `-` and `_` are equivalent in names. Also `--flagfile`, `--fromenv`,
+//! `--tryfromenv`, `--undefok`, `--help` with its variants, `--version`, and `-Dk=v` if the table
+//! has a [`ValueKind::Define`]. Verified against `mooncake_master` 0.3.13.post1.
 //!
-//! Three things that gflags accepts are errors here: a stray word (gflags ignores it), `--switch false` (gflags reads it as true), and a
-//! known flag in place of a value.
+//! Three things that gflags accepts are errors here: a stray word (gflags ignores it),
+//! `--switch false` (gflags reads it as true), and a known flag in place of a value.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +61,8 @@ const FLAGFILE_DEPTH_MAX: usize = 8;
 /// Parses `args`, without the program name, as flags of `table`.
 ///
 /// # Errors
-/// A flag is unknown, a flag's value is missing, a word is not a flag, or a flag file cannot be read.
+/// A flag is unknown, a flag's value is missing, a word is not a flag, or a flag file cannot be
+/// read.
 pub fn parse(table: &'static FlagTable, args: &[String], world: &impl FlagSources) -> Result<ParsedFlags, Failure> {
     let mut parser = FlagParser { table, world, out: ParsedFlags::default(), undefok: Vec::new(), unknown: Vec::new() };
     parser.command_line(args)?;
@@ -211,7 +214,8 @@ impl<W: FlagSources> FlagParser<'_, W> {
             TokenKind::Unknown => {
                 let failure = self.unknown(token, origin);
                 self.unknown.push((token.name.replace('-', "_"), failure));
-                // The next word may be the unknown flag's value, unless the flag contains a value after `=`.
+                // The next word may be the unknown flag's value, unless the flag contains a value
+                // after `=`.
                 let has_value = token.value.is_none() && next.is_some_and(|word| !word.starts_with('-'));
                 Ok(if has_value { WordCount::Two } else { WordCount::One })
             }
@@ -332,7 +336,8 @@ impl<W: FlagSources> FlagParser<'_, W> {
         self.table.flags().find(|flag| flag.kind == ValueKind::Define)
     }
 
-    /// Applies `-D key=value`. It has the same meaning as that key in a configuration file, and overrides the file.
+    /// Applies `-D key=value`. It has the same meaning as that key in a configuration file, and
+    /// overrides the file.
     fn define(&mut self, pair: &str) -> Result<(), Failure> {
         let Some((key, text)) = pair.split_once('=') else {
             return Err(self.lacks_value(&format!("-D {pair}"), "KEY=VALUE"));

@@ -8,7 +8,8 @@ use std::path::Path;
 /// Opens `path` for reading: a regular file, or a shell pipe (`<(command)`, `/dev/stdin`).
 ///
 /// # Errors
-/// The file does not exist or cannot be read, or it is a directory, socket, device or named pipe. Reading some of these would never finish.
+/// The file does not exist or cannot be read, or it is a directory, socket, device or named pipe.
+/// Reading some of these would never finish.
 pub fn open(path: &Path) -> io::Result<File> {
     // Checked before the file is opened: opening a named pipe blocks until a process writes to it.
     let kind = fs::metadata(path)?.file_type();

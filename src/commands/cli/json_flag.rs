@@ -1,9 +1,11 @@
-//! Whether a command line requests JSON on stdout. It is evaluated for failures, so it must also work for command lines that clap rejects.
+//! Whether a command line requests JSON on stdout. It is evaluated for failures, so it must also
+//! work for command lines that clap rejects.
 
 use clap::{Arg, ArgAction, Command};
 
-/// Whether `args`, which begin with the program name, request a JSON document on stdout: `--json`, `--json=-` or `--format json` of a command
-/// that has the flag. A command line with an unknown command or without a command also requests one with `--json`.
+/// Whether `args`, which begin with the program name, request a JSON document on stdout: `--json`,
+/// `--json=-` or `--format json` of a command that has the flag. A command line with an unknown
+/// command or without a command also requests one with `--json`.
 pub fn is_set(mut command: &Command, args: &[String]) -> bool {
     let words = args.get(1..).unwrap_or_default();
     let mut words = words.iter().map(String::as_str).take_while(|word| *word != "--").peekable();

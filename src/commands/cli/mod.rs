@@ -1,4 +1,5 @@
-//! What every command shares: flags, settings and their origins, input and output, errors, logging, and the runtime.
+//! What every command shares: flags, settings and their origins, input and output, errors, logging,
+//! and the runtime.
 
 pub mod args;
 pub mod config_file;

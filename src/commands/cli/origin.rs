@@ -29,7 +29,8 @@ pub enum ValueOrigin {
         path: PathBuf,
         key: String,
     },
-    /// A description that includes the value: `--master m:1`, `MOONCAKE_MASTER=m:1`, `--port 8080 (default)`.
+    /// A description that includes the value: `--master m:1`, `MOONCAKE_MASTER=m:1`,
+    /// `--port 8080 (default)`.
     Described(String),
 }
 

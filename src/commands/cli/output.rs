@@ -29,15 +29,18 @@ pub fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     data(format!("{text}\n"))
 }
 
-/// Whether [`json`] was called: the command's document has been written, or stdout cannot be written.
+/// Whether [`json`] was called: the command's document has been written, or stdout cannot be
+/// written.
 static HAS_DOCUMENT: AtomicBool = AtomicBool::new(false);
 
-/// Whether the command has printed its JSON document. Documents that [`json_line`] printed do not count.
+/// Whether the command has printed its JSON document. Documents that [`json_line`] printed do not
+/// count.
 pub fn has_document() -> bool {
     HAS_DOCUMENT.load(Ordering::Relaxed)
 }
 
-/// Writes `value` to stdout as the command's only or last JSON document, followed by a newline. No error document follows it.
+/// Writes `value` to stdout as the command's only or last JSON document, followed by a newline. No
+/// error document follows it.
 ///
 /// # Errors
 /// The same as [`data`].
@@ -46,7 +49,8 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     json_line(value)
 }
 
-/// Writes `value` to stdout as one of several JSON documents, one per line. An error document may follow it.
+/// Writes `value` to stdout as one of several JSON documents, one per line. An error document may
+/// follow it.
 ///
 /// # Errors
 /// The same as [`data`].
@@ -54,8 +58,8 @@ pub fn json_line(value: &impl Serialize) -> Result<(), Failure> {
     line(serde_json::to_string(value).expect("all documents have only string keys"))
 }
 
-/// Writes `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked, and control
-/// characters are escaped.
+/// Writes `text` and a newline to stderr with [`logging::to_stderr`]. Passwords in URLs are masked,
+/// and control characters are escaped.
 pub fn say(text: impl std::fmt::Display) {
     let line = format!("{}\n", masked(&printable(&text.to_string())));
     progress_bar::suspended(|| logging::to_stderr(&line));
@@ -66,8 +70,8 @@ pub fn is_fancy() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
-/// Width of the terminal at stdout, in columns. The variable `COLUMNS` overrides it. `None` for a pipe or file without that
-/// variable.
+/// Width of the terminal at stdout, in columns. The variable `COLUMNS` overrides it. `None` for a
+/// pipe or file without that variable.
 pub fn terminal_width() -> Option<usize> {
     // Unit tests do not depend on the terminal in which they run.
     if cfg!(test) {

@@ -1,4 +1,5 @@
-//! Progress of long work on stderr. Shown only on a terminal, after two seconds, and removed when the work ends.
+//! Progress of long work on stderr. Shown only on a terminal, after two seconds, and removed when
+//! the work ends.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,8 @@ const DELAY: Duration = Duration::from_secs(2);
 /// Interval between two updates.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// A terminal that has not accepted the bar for this long has stalled. The command does not wait for it any longer.
+/// A terminal that has not accepted the bar for this long has stalled. The command does not wait
+/// for it any longer.
 const STALL_MAX: Duration = Duration::from_millis(500);
 
 /// The bar that is on the terminal.
@@ -44,8 +46,9 @@ pub struct WorkProgress {
 }
 
 impl WorkProgress {
-    /// Starts a bar labelled `what`. `done` returns the amount of work done so far; it is called four times a second. Shows nothing if
-    /// stderr is not a terminal or the variable `NO_COLOR` is set.
+    /// Starts a bar labelled `what`. `done` returns the amount of work done so far; it is called
+    /// four times a second. Shows nothing if stderr is not a terminal or the variable `NO_COLOR` is
+    /// set.
     pub fn start(what: &'static str, unit: WorkUnit, done: impl Fn() -> u64 + Send + 'static) -> WorkProgress {
         let mut progress = WorkProgress { stop: None, ended: None };
         if std::env::var_os("NO_COLOR").is_some() || !is_on_terminal() {
@@ -86,7 +89,8 @@ impl Drop for WorkProgress {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(ended) = self.ended.take() {
-            // The thread sends nothing: the call returns when the thread has ended, or after the limit.
+            // The thread sends nothing: the call returns when the thread has ended, or after the
+            // limit.
             let _ = ended.recv_timeout(STALL_MAX);
         }
     }

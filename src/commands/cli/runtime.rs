@@ -13,7 +13,8 @@ use crate::commands::cli::logging;
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::sys::signal::is_hangup_ignored;
 
-/// Runs `work` to completion: on this thread if `threads` is 0, otherwise on that many worker threads.
+/// Runs `work` to completion: on this thread if `threads` is 0, otherwise on that many worker
+/// threads.
 ///
 /// # Errors
 /// `work` fails, or the host cannot start threads.
@@ -33,8 +34,8 @@ pub fn block_on<T>(threads: usize, work: impl Future<Output = Result<T, Failure>
 /// Timeout for a command's shutdown, even if services do not respond.
 pub const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// Runs `work`, the shutdown of `what`, for at most [`STOP_MAX`]. On timeout, it returns `None` and logs a warning; the remaining work
-/// ends with the process.
+/// Runs `work`, the shutdown of `what`, for at most [`STOP_MAX`]. On timeout, it returns `None` and
+/// logs a warning; the remaining work ends with the process.
 pub async fn stop_in_time<T>(what: &str, work: impl Future<Output = T>) -> Option<T> {
     stop_within(STOP_MAX, what, "its records may remain in the metadata service", work).await
 }
@@ -90,7 +91,8 @@ impl fmt::Display for StopSignal {
     }
 }
 
-/// Handlers for SIGTERM and SIGINT, and optionally for SIGHUP. While they are installed, these signals do not kill the process.
+/// Handlers for SIGTERM and SIGINT, and optionally for SIGHUP. While they are installed, these
+/// signals do not kill the process.
 #[derive(Debug)]
 pub struct Signals {
     term: Signal,
@@ -122,7 +124,8 @@ impl Signals {
         })
     }
 
-    /// Also handles SIGHUP like SIGTERM, so that a command cleans up when its terminal closes. An ignored SIGHUP (`nohup`) stays ignored.
+    /// Also handles SIGHUP like SIGTERM, so that a command cleans up when its terminal closes. An
+    /// ignored SIGHUP (`nohup`) stays ignored.
     ///
     /// # Errors
     /// A signal handler cannot be installed.
@@ -164,8 +167,9 @@ impl Signals {
     }
 }
 
-/// Runs `work`. With `reports`, SIGINT and SIGTERM end it with a failure, so that `--json` prints an error document. The exit code is the one
-/// that a shell reports for a process killed by the signal. Without `reports`, the signal kills the process.
+/// Runs `work`. With `reports`, SIGINT and SIGTERM end it with a failure, so that `--json` prints
+/// an error document. The exit code is the one that a shell reports for a process killed by the
+/// signal. Without `reports`, the signal kills the process.
 ///
 /// # Errors
 /// `work` fails, or a signal arrives.

@@ -1,4 +1,5 @@
-//! The values of a command's flags. Each value is stored with its origin, which error messages include.
+//! The values of a command's flags. Each value is stored with its origin, which error messages
+//! include.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -25,7 +26,8 @@ pub struct Assignment {
 #[derive(Debug)]
 pub struct Settings {
     set: Vec<(&'static FlagSpec, Origin<FlagValue>)>,
-    /// Warnings about values that a later release will refuse, by the flag's name. A value that is replaced has no warning.
+    /// Warnings about values that a later release will refuse, by the flag's name. A value that is
+    /// replaced has no warning.
     deprecated: BTreeMap<&'static str, String>,
 }
 
@@ -36,7 +38,8 @@ impl Settings {
         Settings { set: table.flags().map(default).collect(), deprecated: BTreeMap::new() }
     }
 
-    /// Sets a flag. A later assignment replaces an earlier one, so sources must be applied in order of increasing precedence.
+    /// Sets a flag. A later assignment replaces an earlier one, so sources must be applied in order
+    /// of increasing precedence.
     ///
     /// # Errors
     /// The string does not parse as the flag's kind.
@@ -80,7 +83,8 @@ impl Settings {
         matches!(self.get(name).value, FlagValue::Bool(true))
     }
 
-    /// The value of the whole-number flag `name`. The range in the table guarantees that it fits into `T`.
+    /// The value of the whole-number flag `name`. The range in the table guarantees that it fits
+    /// into `T`.
     pub fn whole<T: TryFrom<i128>>(&self, name: &str) -> T {
         match self.get(name).value {
             FlagValue::Whole(n) => T::try_from(n).ok().expect("the range in the table fits into the type"),
@@ -160,8 +164,8 @@ impl Settings {
         given.map(|(flag, _)| self.describe(flag.name)).collect()
     }
 
-    /// Checks the values against mcctl's features. Returns a warning for each flag that has no effect, and for each value without a
-    /// required unit.
+    /// Checks the values against mcctl's features. Returns a warning for each flag that has no
+    /// effect, and for each value without a required unit.
     ///
     /// # Errors
     /// A flag for a feature that mcctl does not have is not at its default.
@@ -194,7 +198,8 @@ fn origin_text(origin: &ValueOrigin) -> String {
     }
 }
 
-/// The setting as the user wrote it: the flag, the variable, or the key, with the file that contains it.
+/// The setting as the user wrote it: the flag, the variable, or the key, with the file that
+/// contains it.
 fn setting_of(given: &Assignment) -> String {
     match &given.origin {
         ValueOrigin::File { path, key } => format!("{}: key '{key}'", path.display()),
@@ -210,7 +215,8 @@ fn ill_typed(given: &Assignment) -> Failure {
         .next(format!("{}: {}", given.flag.spelled(), given.flag.help))
 }
 
-/// Reads the text file `path`, which may be at most `limit` bytes long. `origin` is the flag or variable that specifies the file.
+/// Reads the text file `path`, which may be at most `limit` bytes long. `origin` is the flag or
+/// variable that specifies the file.
 ///
 /// # Errors
 /// The file cannot be read, is larger than `limit`, or is not UTF-8.

@@ -2,7 +2,8 @@
 
 use crate::engine::check::Severity;
 
-/// `line` with its first `severity` after the first `skip` bytes in colour. Unchanged without `has_colour`.
+/// `line` with its first `severity` after the first `skip` bytes in colour. Unchanged without
+/// `has_colour`.
 ///
 /// `line` was wrapped before: colours do not count as columns.
 pub fn painted(line: String, severity: Severity, skip: usize, has_colour: bool) -> String {

@@ -1,6 +1,7 @@
 //! A switch that is followed by a value: `--soft-pin 1h`, `--upsert true`.
 //!
-//! clap takes such a value for the next argument, so that the command fails for another reason, or uses the value as a key.
+//! clap takes such a value for the next argument, so that the command fails for another reason, or
+//! uses the value as a key.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -18,7 +19,8 @@ enum MisplacedValue {
     Switch { flag: String, value: String },
 }
 
-/// Rejects a value after a space, for a flag that accepts its value only after `=`. `args` begin with the program name.
+/// Rejects a value after a space, for a flag that accepts its value only after `=`. `args` begin
+/// with the program name.
 ///
 /// # Errors
 /// The word after such a flag is a valid value for it.
@@ -32,7 +34,8 @@ pub fn check(command: &Command, args: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Explains a usage error of a command line in which a switch is followed by a value. Returns other failures unchanged.
+/// Explains a usage error of a command line in which a switch is followed by a value. Returns other
+/// failures unchanged.
 pub fn explained(failure: Failure, command: &Command, args: &[String]) -> Failure {
     if failure.exit != Exit::Usage {
         return failure;

@@ -1,8 +1,10 @@
-//! Tables. A [`ReportTable`] belongs to a report section (text, tables and plots), which is rendered as text for a terminal or as HTML. A
-//! [`ListTable`] lists objects or nodes on a terminal.
+//! Tables. A [`ReportTable`] belongs to a report section (text, tables and plots), which is
+//! rendered as text for a terminal or as HTML. A [`ListTable`] lists objects or nodes on a
+//! terminal.
 //!
-//! Text fits the terminal: long lines are wrapped. In a table that is too wide, headers are wrapped first, then text columns. If that
-//! is not enough, the table is split into several tables that repeat the first column.
+//! Text fits the terminal: long lines are wrapped. In a table that is too wide, headers are wrapped
+//! first, then text columns. If that is not enough, the table is split into several tables that
+//! repeat the first column.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
@@ -23,7 +25,8 @@ const MIN_TEXT_COLUMN: usize = 16;
 /// Words up to this length are not split to make a text column narrower.
 const MAX_UNBROKEN_WORD: usize = 40;
 
-/// Returns the width for reports, in columns: [`output::terminal_width`], but at least [`MIN_WIDTH`], or [`DEFAULT_WIDTH`] if it is unknown.
+/// Returns the width for reports, in columns: [`output::terminal_width`], but at least
+/// [`MIN_WIDTH`], or [`DEFAULT_WIDTH`] if it is unknown.
 pub fn width() -> usize {
     output::terminal_width().map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
 }
@@ -88,8 +91,8 @@ impl ReportSection {
     }
 }
 
-/// A table with one header row. The first column contains text and is left-aligned. The others contain numbers and are right-aligned,
-/// except columns marked with [`ReportTable::text_column`].
+/// A table with one header row. The first column contains text and is left-aligned. The others
+/// contain numbers and are right-aligned, except columns marked with [`ReportTable::text_column`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportTable {
     /// Caption above the table; may be empty.
@@ -149,7 +152,8 @@ impl ReportTable {
         text
     }
 
-    /// Removes from `rest` the columns that fit next to the first column (at least one), and returns them with their widths.
+    /// Removes from `rest` the columns that fit next to the first column (at least one), and
+    /// returns them with their widths.
     fn next_group(&self, rest: &mut Vec<usize>, width: usize) -> (Vec<usize>, Vec<usize>) {
         let mut columns = vec![0];
         let mut widths = self.widths(&columns, width).0;
@@ -228,7 +232,8 @@ impl ReportTable {
         }
     }
 
-    /// Renders the head and the rows as an HTML table without classes. The last cell of a short row spans the remaining columns.
+    /// Renders the head and the rows as an HTML table without classes. The last cell of a short row
+    /// spans the remaining columns.
     pub fn plain_html(&self) -> String {
         let row = |tag: &str, cells: &[String]| {
             let cells = cells.iter().enumerate().map(|(at, cell)| {
@@ -338,8 +343,8 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns `line` with a newline, wrapped at `width` columns. Continuation lines are indented by two more spaces.
-/// Control characters are escaped.
+/// Returns `line` with a newline, wrapped at `width` columns. Continuation lines are indented by
+/// two more spaces. Control characters are escaped.
 pub fn wrapped_line(line: &str, width: usize) -> String {
     let line = &*printable(line);
     let width = width.min(MAX_TEXT_WIDTH);

@@ -10,7 +10,8 @@ use crate::commands::cli::args::ValueError;
 use crate::commands::cli::output;
 use crate::commands::cli::times;
 
-/// Parser for the time of one of mcctl's own flags. Prints [`times::unit_warning`] with the flag's name.
+/// Parser for the time of one of mcctl's own flags. Prints [`times::unit_warning`] with the flag's
+/// name.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeParser {
     allows_zero: bool,

@@ -1,14 +1,14 @@
 //! Times of mcctl's own flags: a number with a unit, such as `500ms` or `1.5s`.
 //!
-//! Upstream's flags also take a number without a unit, in milliseconds ([`args::duration`]). For mcctl's own flags, such a number is
-//! deprecated: it is still accepted, with a warning.
+//! Upstream's flags also take a number without a unit, in milliseconds ([`args::duration`]). For
+//! mcctl's own flags, such a number is deprecated: it is still accepted, with a warning.
 
 use std::time::Duration;
 
 use crate::commands::cli::args::{self, ValueError};
 
-/// A time: a number, optional spaces, and `ms`, `s`, `m` or `h` in any case. A number with a unit may have a fraction. A whole number
-/// without a unit is in milliseconds.
+/// A time: a number, optional spaces, and `ms`, `s`, `m` or `h` in any case. A number with a unit
+/// may have a fraction. A whole number without a unit is in milliseconds.
 ///
 /// # Errors
 /// The string is not in this format, or the time does not fit into 64 bits of milliseconds.
@@ -37,7 +37,8 @@ fn fraction(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
 }
 
-/// The warning for a value of the flag `flag` without a unit, which is interpreted in `unit`. `None` if the value has a unit, or is 0.
+/// The warning for a value of the flag `flag` without a unit, which is interpreted in `unit`.
+/// `None` if the value has a unit, or is 0.
 pub fn unit_warning(flag: &str, value: &str, unit: &str) -> Option<String> {
     let value = value.trim();
     let is_bare = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,6 +1,7 @@
 //! Writes whole files: a file has its complete new contents, or is unchanged.
 //!
-//! The contents are first written to a temporary file in the same directory, so that a full disk is found before anything changes.
+//! The contents are first written to a temporary file in the same directory, so that a full disk is
+//! found before anything changes.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -19,7 +20,8 @@ pub enum IfExists {
     Fail,
 }
 
-/// A file whose contents were written under a temporary name, without a sync: there may be thousands. Dropping it removes the temporary file.
+/// A file whose contents were written under a temporary name, without a sync: there may be
+/// thousands. Dropping it removes the temporary file.
 #[derive(Debug)]
 pub struct StagedFile {
     temporary: TempPath,
@@ -27,7 +29,8 @@ pub struct StagedFile {
 }
 
 impl StagedFile {
-    /// Writes `contents` to a temporary file next to `path`. A symbolic link is followed. A replaced file keeps its mode.
+    /// Writes `contents` to a temporary file next to `path`. A symbolic link is followed. A
+    /// replaced file keeps its mode.
     ///
     /// # Errors
     /// The directory is not writable, or the disk is full.
@@ -62,7 +65,8 @@ impl StagedFile {
     }
 }
 
-/// Writes `contents` to `path`, so that the file is complete or unchanged. An existing device or pipe is written directly.
+/// Writes `contents` to `path`, so that the file is complete or unchanged. An existing device or
+/// pipe is written directly.
 ///
 /// # Errors
 /// The file exists with [`IfExists::Fail`], or cannot be written.

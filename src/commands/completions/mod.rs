@@ -1,4 +1,5 @@
-//! `mcctl completions`: shell completion scripts, generated from the command tree that parses the command line.
+//! `mcctl completions`: shell completion scripts, generated from the command tree that parses the
+//! command line.
 
 use clap::Command;
 use clap_complete::Shell;
@@ -44,8 +45,9 @@ fn script(shell: Shell) -> String {
     if shell == Shell::Bash { with_arguments(&script, &tree) } else { script }
 }
 
-/// The bash `script`, changed so that a word that does not begin with a dash is completed as an argument: a subcommand, one of the values
-/// of the first argument, or a path. clap_complete offers all flags there.
+/// The bash `script`, changed so that a word that does not begin with a dash is completed as an
+/// argument: a subcommand, one of the values of the first argument, or a path. clap_complete offers
+/// all flags there.
 fn with_arguments(script: &str, tree: &Command) -> String {
     const FLAGS_HERE: &str = "if [[ ${cur} == -* || ${COMP_CWORD} -eq ";
     const LAST: &str = "            COMPREPLY=( $(compgen -W \"${opts}\" -- \"${cur}\") )";

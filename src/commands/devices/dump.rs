@@ -1,5 +1,5 @@
-//! mcctl started through the symlink `transfer_engine_topology_dump`: prints the matrix from `mcctl devices --format topology` in that
-//! program's output format.
+//! mcctl started through the symlink `transfer_engine_topology_dump`: prints the matrix from
+//! `mcctl devices --format topology` in that program's output format.
 
 use clap::Parser;
 
@@ -15,7 +15,8 @@ struct TopologyDumpFlags {
     /// Use only these RDMA devices, comma-separated [default: all; environment: MC_TE_FILTERS]
     #[arg(long, value_name = "NAME,..", default_value = "", hide_default_value = true)]
     device_name: String,
-    /// Transfer engine: te is the classic one; tent is not supported; auto depends on MC_USE_TENT and MC_USE_TEV1
+    /// Transfer engine: te is the classic one; tent is not supported; auto depends on MC_USE_TENT
+    /// and MC_USE_TEV1
     #[arg(long, value_name = "BACKEND", default_value = "auto", value_parser = ["auto", "te", "tent"])]
     backend: String,
     /// Print the matrix from the file that MC_CUSTOM_TOPO_JSON specifies

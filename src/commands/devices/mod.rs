@@ -1,4 +1,5 @@
-//! `mcctl devices`: the RDMA devices on a host, their problems, and the recommended choice. On the local host it also queries libibverbs.
+//! `mcctl devices`: the RDMA devices on a host, their problems, and the recommended choice. On the
+//! local host it also queries libibverbs.
 
 pub mod dump;
 mod paste;
@@ -182,7 +183,8 @@ impl DeviceReport {
     }
 }
 
-/// The device list, with the same column layout as `ibv_devices`. It has no rows if the host has no device.
+/// The device list, with the same column layout as `ibv_devices`. It has no rows if the host has no
+/// device.
 fn ibv_devices(host: &HostTopology) -> String {
     let mut text = "    device          \t   node GUID\n    ------          \t----------------\n".to_owned();
     for device in &host.devices {

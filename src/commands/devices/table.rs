@@ -159,7 +159,8 @@ fn verbs(live: &VerbsReport) -> String {
     section("Device limits, from libibverbs", &header, rows) + &silent
 }
 
-/// The distance of each device from each GPU and NUMA node; empty if there is no GPU and at most one NUMA node.
+/// The distance of each device from each GPU and NUMA node; empty if there is no GPU and at most
+/// one NUMA node.
 fn distances(host: &HostTopology) -> String {
     if host.gpus.is_empty() && host.nodes.len() < 2 {
         return String::new();

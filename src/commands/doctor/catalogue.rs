@@ -1,4 +1,5 @@
-//! `--list` and `--list-problems`: all checks, and common deployment problems with the checks that detect them. No checks are run.
+//! `--list` and `--list-problems`: all checks, and common deployment problems with the checks that
+//! detect them. No checks are run.
 
 use serde::Serialize;
 

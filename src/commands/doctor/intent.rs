@@ -149,7 +149,8 @@ fn plan_paths(args: &Args) -> Result<(Option<&Path>, Option<&Path>), Failure> {
     Ok((file, path.filter(|_| file.is_none())))
 }
 
-/// The planned data directory: that of the flag, or mcctl's directory below that of upstream's snapshots.
+/// The planned data directory: that of the flag, or mcctl's directory below that of upstream's
+/// snapshots.
 fn data_directory(args: &Args, environment: &BTreeMap<String, String>) -> Option<PlannedData> {
     let set = |name: &str| environment.get(name).filter(|text| !text.is_empty());
     let cluster_id = args.cluster_id.as_ref().or_else(|| set("MC_STORE_CLUSTER_ID"));

@@ -1,4 +1,5 @@
-//! `mcctl doctor`: finds problems with a host, the wheel and a running store, and suggests remedies.
+//! `mcctl doctor`: finds problems with a host, the wheel and a running store, and suggests
+//! remedies.
 
 mod catalogue;
 mod config;
@@ -30,13 +31,15 @@ use crate::engine::doctor::{self, Selection, cluster, host, peer as peers, wheel
 use crate::engine::env::{RealEnv, deadline};
 use crate::engine::sys::FileTree;
 
-/// Time limit for checks that only read files. An unresponsive file system must not block the other checks.
+/// Time limit for checks that only read files. An unresponsive file system must not block the other
+/// checks.
 const FILES_MAX: Duration = Duration::from_secs(5);
 
 /// Time limit for the checks of the wheel, for which up to two interpreters run.
 const WHEEL_MAX: Duration = Duration::from_secs(35);
 
-/// Timeout with `--mr-test-size`: a fixed allowance for the devices, plus an allowance per MiB for allocating and locking memory.
+/// Timeout with `--mr-test-size`: a fixed allowance for the devices, plus an allowance per MiB for
+/// allocating and locking memory.
 const MR_TEST_MAX: Duration = Duration::from_secs(30);
 const MR_TEST_MIB_MAX: Duration = Duration::from_millis(4);
 
@@ -86,31 +89,36 @@ pub struct Args {
     /// Planned protocol: tcp or rdma [default: none; environment: MOONCAKE_PROTOCOL]
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<intent::ProtocolName>,
-    /// Planned sizes: a deployment file (.toml or .yaml), or a file with the output of mcctl size-hugepages --json; - reads stdin. With a
-    /// deployment file, its ports, transport, data directory and settings are checked, too
+    /// Planned sizes: a deployment file (.toml or .yaml), or a file with the output of mcctl
+    /// size-hugepages --json; - reads stdin. With a deployment file, its ports, transport, data
+    /// directory and settings are checked, too
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Host in the deployment file to check (in Kubernetes: the workload) [default: the host with an address of this machine]
+    /// Host in the deployment file to check (in Kubernetes: the workload) [default: the host with
+    /// an address of this machine]
     #[arg(long, value_name = "HOST", requires = "plan")]
     plan_host: Option<String>,
-    /// Planned regular (non-hugepage) memory for all processes on this host, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)
+    /// Planned regular (non-hugepage) memory for all processes on this host, in bytes or with a kb,
+    /// mb, gb or tb suffix (powers of 1024)
     #[arg(long, alias = "need-memory", value_name = "SIZE")]
     expect_memory: Option<ByteSize>,
-    /// Planned huge page memory for all processes on this host, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)
+    /// Planned huge page memory for all processes on this host, in bytes or with a kb, mb, gb or tb
+    /// suffix (powers of 1024)
     #[arg(long, alias = "need-hugepages", value_name = "SIZE", conflicts_with = "plan")]
     expect_hugepages: Option<ByteSize>,
     /// Huge page size [default: 2mb; environment: MC_STORE_HUGEPAGE_SIZE]
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     hugepage_size: Option<ByteSize>,
-    /// Size of the test memory region to register with each RDMA device, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)
-    /// [default: one page]
+    /// Size of the test memory region to register with each RDMA device, in bytes or with a kb, mb,
+    /// gb or tb suffix (powers of 1024) [default: one page]
     #[arg(long, alias = "trial", value_name = "SIZE")]
     mr_test_size: Option<ByteSize>,
-    /// Planned ports; a port already in use is an error [default: checks 50051, 9003, 8080, 8081, 9300]
+    /// Planned ports; a port already in use is an error [default: checks 50051, 9003, 8080, 8081,
+    /// 9300]
     #[arg(long, value_name = "PORT,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     ports: Option<Vec<u16>>,
-    /// Planned data directory of the master: checks its disk and its contents, and times syncs of a temporary file
-    /// [environment: MOONCAKE_SNAPSHOT_LOCAL_PATH, whose mcctl/ID is only read]
+    /// Planned data directory of the master: checks its disk and its contents, and times syncs of a
+    /// temporary file [environment: MOONCAKE_SNAPSHOT_LOCAL_PATH, whose mcctl/ID is only read]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Cluster that the data directory must belong to [environment: MC_STORE_CLUSTER_ID]
@@ -119,8 +127,8 @@ pub struct Args {
     /// Planned number of keys, for the size of the data directory [default: 1000000]
     #[arg(long, value_name = "N")]
     expect_keys: Option<u64>,
-    /// Interpreter or virtual environment that imports the wheel [default: that of VIRTUAL_ENV or CONDA_PREFIX, otherwise the first
-    /// one on PATH]
+    /// Interpreter or virtual environment that imports the wheel [default: that of VIRTUAL_ENV or
+    /// CONDA_PREFIX, otherwise the first one on PATH]
     #[arg(long, value_name = "PATH")]
     python: Option<String>,
     /// Check another host: a directory with copies of its /sys, /proc, /etc and /dev
@@ -129,7 +137,8 @@ pub struct Args {
     /// Files or directories of a single deployment to check against the lint rules; - reads stdin
     #[arg(long, value_name = "FILE|DIR", num_args = 1..)]
     file: Vec<String>,
-    /// Processes to check with the same rules [default: all visible SGLang, Mooncake and mcctl processes]
+    /// Processes to check with the same rules [default: all visible SGLang, Mooncake and mcctl
+    /// processes]
     #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pid: Option<Vec<u32>>,
     #[command(flatten)]
@@ -246,8 +255,8 @@ impl DoctorQueries {
 /// The reports, and the facts about the peers.
 type CheckResults = (Vec<CheckReport>, peers::PeerFacts);
 
-/// Runs `checks` until it completes or a signal arrives. After a signal, probe objects in the cluster are still removed. Returns the
-/// results and the signal.
+/// Runs `checks` until it completes or a signal arrives. After a signal, probe objects in the
+/// cluster are still removed. Returns the results and the signal.
 ///
 /// # Errors
 /// A second signal arrived before the probe objects were removed.

@@ -28,11 +28,12 @@ use crate::engine::transfer::{TransferConfig, TransferProtocol, TransferSettings
 /// Flags that select RDMA peers.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct PeerArgs {
-    /// RDMA peers to test, from each device on this host to each device on the peer: HOST:PORT of the handshake port, or the segment name
-    /// with --metadata-server
+    /// RDMA peers to test, from each device on this host to each device on the peer: HOST:PORT of
+    /// the handshake port, or the segment name with --metadata-server
     #[arg(long, value_name = "SEGMENT,...", value_delimiter = ',')]
     rdma_peer: Vec<String>,
-    /// RDMA devices on this host to use with --rdma-peer [default: all usable devices; environment: MOONCAKE_DEVICE]
+    /// RDMA devices on this host to use with --rdma-peer [default: all usable devices; environment:
+    /// MOONCAKE_DEVICE]
     #[arg(long, value_name = "NAME,..", requires = "rdma_peer")]
     device_name: Option<String>,
 }
@@ -126,7 +127,8 @@ impl PeerArgs {
     }
 }
 
-/// The address from which this host's own name is derived: the address of the peer or of the metadata service.
+/// The address from which this host's own name is derived: the address of the peer or of the
+/// metadata service.
 fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
     let authority = match metadata {
         MetadataUri::P2p => segment,
@@ -136,7 +138,8 @@ fn toward(metadata: &MetadataUri, segment: &str) -> Option<HostPort> {
     Some(HostPort::new(host, port.unwrap_or(1)))
 }
 
-/// This host's name for connections from `at`: `given`, or the local address on the route to `at`. Resolving may block.
+/// This host's name for connections from `at`: `given`, or the local address on the route to `at`.
+/// Resolving may block.
 async fn own_name(given: Option<String>, at: Option<HostPort>, limit: Duration) -> Fact<String> {
     if let Some(given) = given {
         let (host, _) = HostPort::split(&given).map_err(|error| format!("--local-hostname {given}: {error}"))?;
@@ -166,7 +169,8 @@ pub(super) async fn run_checks(query: &Fact<PeerQuery>, selection: &Selection) -
     }
 }
 
-/// One table per peer with every path, each table followed by an empty line; empty if no path was tested.
+/// One table per peer with every path, each table followed by an empty line; empty if no path was
+/// tested.
 pub(super) fn table(facts: &PeerFacts) -> String {
     let probed = facts.peers.iter().filter(|peer| !peer.probes.paths.is_empty());
     probed

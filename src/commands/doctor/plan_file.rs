@@ -14,7 +14,8 @@ use crate::engine::deploy::{
 use crate::engine::doctor::host::{DataProtocol, HugePageDemand, Intent, PlannedData};
 use crate::engine::sys::{FileTree, interface};
 
-/// Adds what the deployment file `path` plans for this host to `intent`. Flags and the environment take precedence.
+/// Adds what the deployment file `path` plans for this host to `intent`. Flags and the environment
+/// take precedence.
 ///
 /// # Errors
 /// The file is invalid, or does not contain this host.
@@ -29,7 +30,8 @@ pub(super) fn fill(intent: &mut Intent, args: &Args, path: &Path, tree: &FileTre
         intent.pages = Some(HugePageDemand { bytes: demand.page, count: demand.pages });
         intent.pages_per_node = per_node(demand);
     }
-    // Without headroom and estimates, because too little memory is an error. Without SGLang, its check does not apply.
+    // Without headroom and estimates, because too little memory is an error. Without SGLang, its
+    // check does not apply.
     intent.memory = intent.memory.or(Some(demand.memory_min));
     intent.guard = Some(demand.guard.unwrap_or(0));
     intent.locked = demand.locked;
@@ -84,8 +86,8 @@ fn listed(all: &[HostDemand]) -> String {
     if more > 0 { format!("{} and {more} more", names.join(", ")) } else { names.join(", ") }
 }
 
-/// The host or workload to check: that of `--plan-host`, or the only one, or the one with an address of this host. In Kubernetes, the pod
-/// that needs most.
+/// The host or workload to check: that of `--plan-host`, or the only one, or the one with an
+/// address of this host. In Kubernetes, the pod that needs most.
 fn choose<'a>(
     args: &Args,
     path: &Path,

@@ -41,14 +41,16 @@ pub(super) struct RunningArgs {
     /// Admin HTTP endpoints of all masters in an HA cluster (for a single master, use --admin)
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = |text: &str| args::endpoint(text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/'), admin::PORT))]
     admins: Vec<HostPort>,
-    /// Expected total capacity of all segments, in bytes or with a kb, mb, gb or tb suffix (powers of 1024)
+    /// Expected total capacity of all segments, in bytes or with a kb, mb, gb or tb suffix (powers
+    /// of 1024)
     #[arg(long, value_name = "SIZE")]
     expect_capacity: Option<ByteSize>,
-    /// Size of the probe object sent through each node, ideally the page size; a node is skipped if the object would raise its usage to
-    /// the eviction watermark
+    /// Size of the probe object sent through each node, ideally the page size; a node is skipped if
+    /// the object would raise its usage to the eviction watermark
     #[arg(long, value_name = "SIZE", default_value = "1mb")]
     probe_bytes: ByteSize,
-    /// Names (host:port) of nodes to be started; stale metadata records that would prevent a start are reported
+    /// Names (host:port) of nodes to be started; stale metadata records that would prevent a start
+    /// are reported
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     node_names: Vec<String>,
     /// Also report the damaged objects that this node has read; repeatable
@@ -59,7 +61,8 @@ pub(super) struct RunningArgs {
     /// URL of a running SGLang server; repeatable
     #[arg(long, value_name = "URL")]
     sglang: Vec<String>,
-    /// Send a prompt through the SGLang servers' L3 tier; EMPTIES the first server's own caches between the requests
+    /// Send a prompt through the SGLang servers' L3 tier; EMPTIES the first server's own caches
+    /// between the requests
     #[arg(long, requires = "sglang")]
     probe_serving: bool,
 }
@@ -116,8 +119,9 @@ impl RunningQueries {
 }
 
 impl RunningArgs {
-    /// Builds the queries for the master of `link`. The cluster is checked if a flag or the environment names a master, if `is_asked`
-    /// is set, or if a master responds at the default address. Probe objects are written only to an explicitly specified master.
+    /// Builds the queries for the master of `link`. The cluster is checked if a flag or the
+    /// environment names a master, if `is_asked` is set, or if a master responds at the default
+    /// address. Probe objects are written only to an explicitly specified master.
     ///
     /// # Errors
     /// An address, a URL or a size is invalid.
@@ -234,7 +238,8 @@ impl RunningArgs {
         };
         let mut admins = self.admins.clone();
         if admins.is_empty() && (etcd.is_none() || is_leader_known || link.master.admin.is_some()) {
-            // With a non-default RPC port and no --admin, the admin port is unknown. The checks that need it are skipped.
+            // With a non-default RPC port and no --admin, the admin port is unknown. The checks
+            // that need it are skipped.
             admins.extend(master.admin().ok().map(|admin| admin.at().clone()));
         }
         let variable = std::env::var("MOONCAKE_TE_META_DATA_SERVER").ok().filter(|text| !text.is_empty());
@@ -249,7 +254,8 @@ impl RunningArgs {
         let flag = link.metadata_server.as_deref();
         let metadata = flag_or_variable(flag, "--metadata-server", "MOONCAKE_TE_META_DATA_SERVER", |_| variable);
         let metadata = metadata.map(node_failure::metadata).transpose()?.map_or(MetadataUri::P2p, |found| found.value);
-        // A host without a route to the cluster cannot join as a node, so it only queries the master.
+        // A host without a route to the cluster cannot join as a node, so it only queries the
+        // master.
         let is_named = named.is_some();
         let plan = link.plan(&master, transport).await.map_err(|failure| match failure.found {
             Some(found) => format!("{}: {found}", failure.what),

@@ -1,4 +1,5 @@
-//! The text report: the result, then findings (most severe first), passed checks and skipped checks.
+//! The text report: the result, then findings (most severe first), passed checks and skipped
+//! checks.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -13,8 +14,8 @@ use crate::engine::check::{CheckGroup, CheckReport, CheckStatus, Severity};
 /// Maximum number of skipped checks named on a line. The JSON document lists all of them.
 const NAMED_MAX: usize = 4;
 
-/// Renders the report. On a terminal, lines are wrapped at its width. Otherwise, each message is printed on a single line, so that `grep`
-/// can find it.
+/// Renders the report. On a terminal, lines are wrapped at its width. Otherwise, each message is
+/// printed on a single line, so that `grep` can find it.
 pub(super) fn render(reports: &[CheckReport], verbose: bool, fail_on: Severity) -> String {
     let is_terminal = std::io::stdout().is_terminal();
     let has_colour = output::is_fancy();
@@ -49,7 +50,8 @@ pub(super) fn render(reports: &[CheckReport], verbose: bool, fail_on: Severity) 
     if text.is_empty() { head } else { format!("{head}\n{text}") }
 }
 
-/// The first lines: the result with its exit code, the groups of which no check ran, and the numbers of checks and findings.
+/// The first lines: the result with its exit code, the groups of which no check ran, and the
+/// numbers of checks and findings.
 fn headline(reports: &[CheckReport], fail_on: Severity, has_colour: bool) -> String {
     let sum = DoctorSummary::of(reports);
     let result = match reports.iter().filter_map(CheckReport::worst).max() {

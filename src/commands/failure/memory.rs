@@ -56,7 +56,8 @@ pub fn allocation(config: &NodeConfig, origins: &NodeOrigins, error: &MemoryErro
             let pages = |size: ByteSize| size.0.div_ceil(page.bytes());
             let buffer = pages(buffer_bytes);
             let segment = pages(segment_bytes);
-            // The buffer is allocated first. If the segment does not fit, the buffer already has its pages.
+            // The buffer is allocated first. If the segment does not fit, the buffer already has
+            // its pages.
             let free = if block == MemoryBlock::Segment { available + buffer } else { *available };
             let needed = buffer + segment;
             let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page.bytes() >> 10);

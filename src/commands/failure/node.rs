@@ -1,4 +1,5 @@
-//! Failures of clients, nodes and store services, as messages: [`ClientOrigins`] and [`NodeOrigins`] name what chose the values.
+//! Failures of clients, nodes and store services, as messages: [`ClientOrigins`] and
+//! [`NodeOrigins`] name what chose the values.
 
 use std::time::Duration;
 
@@ -32,8 +33,9 @@ pub fn metadata(given: Origin<String>) -> Result<Origin<MetadataUri>, Failure> {
     Ok(Origin { value, origin })
 }
 
-/// The failure for a process without a usable name. `origin` is what chose the name, if it was given. If the master's name cannot be
-/// resolved, the failure is [unreachable](crate::commands::cli::error::Exit::Unreachable).
+/// The failure for a process without a usable name. `origin` is what chose the name, if it was
+/// given. If the master's name cannot be resolved, the failure is
+/// [unreachable](crate::commands::cli::error::Exit::Unreachable).
 pub fn hostname(error: &HostnameError, origin: &ValueOrigin) -> Failure {
     match error {
         HostnameError::Unresolved { master, source } => Failure::unreachable(error.to_string())
@@ -61,7 +63,8 @@ pub fn hostname(error: &HostnameError, origin: &ValueOrigin) -> Failure {
     }
 }
 
-/// The failure for a store service with `config` that did not start. `rest` and `client_http` are its ports.
+/// The failure for a store service with `config` that did not start. `rest` and `client_http` are
+/// its ports.
 pub fn service(
     config: &StoreServiceConfig,
     origins: &NodeOrigins,

@@ -69,8 +69,8 @@ fn memory_text(segments: &[SegmentDetail]) -> String {
     text
 }
 
-/// The failure for `error`, which occurred while trying to `what`. If the metadata mode may be the cause, the client's mode is compared
-/// with the nodes' mode.
+/// The failure for `error`, which occurred while trying to `what`. If the metadata mode may be the
+/// cause, the client's mode is compared with the nodes' mode.
 pub async fn explained(
     master: &MasterTarget,
     metadata: &Origin<MetadataUri>,
@@ -87,7 +87,8 @@ pub async fn explained(
     }
 }
 
-/// `failure`, with the nodes' metadata mode if it differs from `metadata`. A discovered mode is not compared again.
+/// `failure`, with the nodes' metadata mode if it differs from `metadata`. A discovered mode is not
+/// compared again.
 pub async fn compared(failure: Failure, master: &MasterTarget, metadata: &Origin<MetadataUri>) -> Failure {
     match metadata.is_given() {
         true => discovery::explained(failure, master, &metadata.value, &metadata.origin.to_string()).await,

@@ -1,5 +1,5 @@
-//! Help output for all commands: `-h` fits on one screen, `--help` begins with examples, and `--help-all` also lists the flags that are
-//! accepted for compatibility. `page` lays a text out.
+//! Help output for all commands: `-h` fits on one screen, `--help` begins with examples, and
+//! `--help-all` also lists the flags that are accepted for compatibility. `page` lays a text out.
 
 use clap::Command;
 
@@ -23,8 +23,8 @@ const ANSWER: &str = "help";
 /// Separates the words in that text: see [`guided`].
 const MARK: char = '|';
 
-/// Replaces clap's help texts. clap then answers `-h` and `--help` with the name of the command and the length, which
-/// [`requested`] reads.
+/// Replaces clap's help texts. clap then answers `-h` and `--help` with the name of the command and
+/// the length, which [`requested`] reads.
 pub fn guided(command: Command) -> Command {
     guide(command, "")
 }

@@ -10,12 +10,14 @@ pub(super) fn is_built_in(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version)
 }
 
-/// Whether `arg` is only shown by `--help-all`. A hidden flag without a description is for mcctl's own use.
+/// Whether `arg` is only shown by `--help-all`. A hidden flag without a description is for mcctl's
+/// own use.
 pub(super) fn is_for_compatibility(arg: &Arg) -> bool {
     arg.is_hide_set() && arg.get_help().is_some()
 }
 
-/// The names of `arg` and a placeholder for its value: `-w, --watch`, `--segment-size, --size <SIZE>`.
+/// The names of `arg` and a placeholder for its value: `-w, --watch`,
+/// `--segment-size, --size <SIZE>`.
 pub(super) fn head(arg: &Arg) -> String {
     let shown = arg.to_string();
     let Some(long) = arg.get_long() else { return shown };

@@ -1,9 +1,11 @@
-//! A help text, laid out the same for all commands: summary, examples, usage, commands, arguments and flags, by group.
+//! A help text, laid out the same for all commands: summary, examples, usage, commands, arguments
+//! and flags, by group.
 //!
-//! The options that all commands have are the last group. Each flag takes two or three lines, without blank lines between flags.
+//! The options that all commands have are the last group. Each flag takes two or three lines,
+//! without blank lines between flags.
 //!
-//! Two attributes of a command select its contents: `before_help` has the long names of the flags that `-h` lists, and
-//! `before_long_help` has the examples, one `COMMAND  # MEANING` per line.
+//! Two attributes of a command select its contents: `before_help` has the long names of the flags
+//! that `-h` lists, and `before_long_help` has the examples, one `COMMAND  # MEANING` per line.
 
 use clap::{Arg, Command};
 
@@ -102,7 +104,8 @@ impl HelpPage<'_> {
         flags.filter(move |arg| !arg.is_hide_set() || (shows_hidden && is_for_compatibility(arg)))
     }
 
-    /// The flags of the short help: those that the command lists, in that order. Without a list, all but the common ones.
+    /// The flags of the short help: those that the command lists, in that order. Without a list,
+    /// all but the common ones.
     fn first(&self) -> Vec<&Arg> {
         let Some(names) = self.command.get_before_help().map(ToString::to_string) else {
             return self.flags().filter(|arg| arg.get_help_heading() != Some(COMMON)).collect();
@@ -133,7 +136,8 @@ impl HelpPage<'_> {
         groups
     }
 
-    /// How many flags are not shown, and how to show them. If they are shown, what their marks mean.
+    /// How many flags are not shown, and how to show them. If they are shown, what their marks
+    /// mean.
     fn hidden_line(&self) -> Option<String> {
         let hidden = self.command.get_arguments().filter(|arg| is_for_compatibility(arg)).count();
         if hidden > 0 && self.length == HelpLength::All {
@@ -181,7 +185,8 @@ pub fn examples(command: &Command) -> Vec<(String, String)> {
     lines.map(|(line, meaning)| (line.to_owned(), meaning.to_owned())).collect()
 }
 
-/// Wraps `text` to `width` columns, with each line indented by `indent` spaces. Paragraphs begin on a new line.
+/// Wraps `text` to `width` columns, with each line indented by `indent` spaces. Paragraphs begin on
+/// a new line.
 pub(super) fn wrap(text: &str, indent: usize, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for paragraph in text.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
@@ -200,7 +205,8 @@ pub(super) fn wrap(text: &str, indent: usize, width: usize) -> String {
     lines.join("\n")
 }
 
-/// `line` with a newline. If it is wider than `width`, it is broken at spaces, and all lines have its indentation.
+/// `line` with a newline. If it is wider than `width`, it is broken at spaces, and all lines have
+/// its indentation.
 fn folded(line: &str, width: usize) -> String {
     if line.chars().count() <= width {
         return format!("{}\n", line.trim_end());

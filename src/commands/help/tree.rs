@@ -38,7 +38,8 @@ pub(super) fn listed_as(command: Command, other: &Command) -> Command {
     command.before_help(text(other.get_before_help())).before_long_help(text(other.get_before_long_help()))
 }
 
-/// `command` with hints for completions: arguments whose placeholder is a file or a directory complete paths.
+/// `command` with hints for completions: arguments whose placeholder is a file or a directory
+/// complete paths.
 fn hinted(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     let command = names.iter().fold(command, |command, name| command.mut_subcommand(name, hinted));
@@ -106,7 +107,8 @@ pub fn find(tree: Command, words: &[String]) -> Result<Command, Failure> {
     Ok(found)
 }
 
-/// The description of `flag` with its support note, choices, default, file key and environment variable.
+/// The description of `flag` with its support note, choices, default, file key and environment
+/// variable.
 fn about(flag: &FlagSpec) -> String {
     let mut about = String::new();
     match flag.class {
@@ -160,8 +162,8 @@ mod tests {
         insta::assert_snapshot!([lease, ha, own].map(|flag| about(&flag)).join("\n"));
     }
 
-    /// What the value of `arg` is, if neither its help `text` nor its placeholder names the unit. Other placeholders than these are units,
-    /// such as SECONDS, or values without a unit.
+    /// What the value of `arg` is, if neither its help `text` nor its placeholder names the unit.
+    /// Other placeholders than these are units, such as SECONDS, or values without a unit.
     fn missing_unit(arg: &Arg, text: &str) -> Option<&'static str> {
         let name = arg.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
         let text = text.to_lowercase();

@@ -41,7 +41,8 @@ pub struct Args {
     /// File format: toml or yaml [default: determined by the file extension, otherwise toml]
     #[arg(long, value_name = "FORMAT", value_parser = ["toml", "yaml"])]
     format: Option<String>,
-    /// Start from this deployment file: keep its values, add a comment to every key, and apply the other flags
+    /// Start from this deployment file: keep its values, add a comment to every key, and apply the
+    /// other flags
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Model directory, or model name on the Hugging Face Hub
@@ -53,7 +54,8 @@ pub struct Args {
     /// Prefix for unit, container and object names
     #[arg(long)]
     name: Option<String>,
-    /// Programs for the master and store nodes: mcctl or upstream [default: mcctl; upstream with --ssd]
+    /// Programs for the master and store nodes: mcctl or upstream [default: mcctl; upstream with
+    /// --ssd]
     #[arg(long, value_name = "NAME", value_parser = ["mcctl", "upstream"])]
     programs: Option<String>,
     /// Tensor parallel size (number of ranks) of each server
@@ -71,7 +73,8 @@ pub struct Args {
     /// Master host; with --etcd, several hosts [default: the first of --hosts, otherwise 127.0.0.1]
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     master: Vec<String>,
-    /// Directory for the log and snapshots of each mcctl master; '' for none: the state is in memory only [default: /var/lib/mcctl/NAME-master]
+    /// Directory for the log and snapshots of each mcctl master; '' for none: the state is in
+    /// memory only [default: /var/lib/mcctl/NAME-master]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
     /// Server hosts (with --mode pd: prefill server hosts)
@@ -122,13 +125,15 @@ pub struct Args {
     /// SGLang's compute device: cuda or cpu
     #[arg(long, value_name = "DEVICE", value_parser = ["cuda", "cpu"])]
     device: Option<String>,
-    /// Memory of each host, including huge pages, e.g. 1TiB, to report sizes that do not fit [default: unknown]
+    /// Memory of each host, including huge pages, e.g. 1TiB, to report sizes that do not fit
+    /// [default: unknown]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     host_memory: Option<String>,
     /// Part of this memory that may become huge pages, e.g. 512gb [default: unknown]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     host_hugepages: Option<String>,
-    /// Networks whose hosts may connect to masters and store nodes, e.g. 10.0.0.0/8,127.0.0.1 [default: all hosts]
+    /// Networks whose hosts may connect to masters and store nodes, e.g. 10.0.0.0/8,127.0.0.1
+    /// [default: all hosts]
     #[arg(long, value_name = "NETWORKS", value_delimiter = ',')]
     allow_cidr: Vec<String>,
     /// File with the tokens for HTTP requests to masters and store nodes, on each host
@@ -154,7 +159,8 @@ impl Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// A required value is missing and stdin is not a terminal, the values contradict each other, or the file exists.
+    /// A required value is missing and stdin is not a terminal, the values contradict each other,
+    /// or the file exists.
     pub fn run(mut self) -> Outcome {
         self.file_format()?;
         if let Some(path) = self.out.as_deref().filter(|path| !self.force && path.symlink_metadata().is_ok()) {
@@ -210,7 +216,8 @@ impl Args {
         has_ssd.then_some("an SSD tier")
     }
 
-    /// Selects upstream's programs if mcctl's programs do not support a requested feature, unless `--programs` is set.
+    /// Selects upstream's programs if mcctl's programs do not support a requested feature, unless
+    /// `--programs` is set.
     fn choose_programs(&mut self) {
         if let (None, Some(feature)) = (&self.programs, self.unsupported_by_mcctl()) {
             output::say(format!(
@@ -230,8 +237,9 @@ impl Args {
         }
     }
 
-    /// Asks for the most important values that are not set, and returns the resulting deployment. If it is invalid, asks again with the
-    /// previous answers as defaults, until nothing is changed.
+    /// Asks for the most important values that are not set, and returns the resulting deployment.
+    /// If it is invalid, asks again with the previous answers as defaults, until nothing is
+    /// changed.
     fn ask<R: BufRead, W: Write>(
         &mut self,
         prompt: &mut Prompter<R, W>,

@@ -109,7 +109,8 @@ impl Args {
             // A master on the loopback interface could not be reached from there.
             spec.master.hosts = vec![host.clone()];
         }
-        // The file names the directory even if it is the default, so that an operator finds it. For several masters, it depends on the format.
+        // The file names the directory even if it is the default, so that an operator finds it. For
+        // several masters, it depends on the format.
         let default = self.from.is_none() && spec.programs == Programs::Mcctl && self.etcd.is_empty();
         let own = default.then(|| spec.default_data_dir());
         spec.master.data_dir = self.data_dir.clone().or(own).or(spec.master.data_dir.take());
@@ -121,7 +122,8 @@ impl Args {
         }
     }
 
-    /// Sets the hosts, numbers and sizes of the servers. Without `--hosts`, they run on the master's host.
+    /// Sets the hosts, numbers and sizes of the servers. Without `--hosts`, they run on the
+    /// master's host.
     fn place_servers(&self, spec: &mut DeploymentSpec) -> Result<(), Failure> {
         let master_host = spec.master.hosts.first().cloned().into_iter().collect::<Vec<_>>();
         let is_kept = self.from.is_some() && self.hosts.is_empty();

@@ -1,4 +1,5 @@
-//! The inputs of the lint rules on a command line: single files, and the files in a directory that may belong to a deployment.
+//! The inputs of the lint rules on a command line: single files, and the files in a directory that
+//! may belong to a deployment.
 
 use std::fs;
 use std::io::{self, Read};
@@ -21,22 +22,25 @@ const EXTENSIONS: &[&str] = &["yaml", "yml", "json", "toml", "service", "env", "
 pub struct LintInput {
     /// The name shown in findings.
     pub name: String,
-    /// The contents, up to one byte more than the limit, so that the parser detects a file that is too large.
+    /// The contents, up to one byte more than the limit, so that the parser detects a file that is
+    /// too large.
     pub bytes: Vec<u8>,
-    /// Whether the user specified the directory that contains the file, and not the file itself. The file may then be unrelated to the
-    /// deployment.
+    /// Whether the user specified the directory that contains the file, and not the file itself.
+    /// The file may then be unrelated to the deployment.
     pub is_from_folder: bool,
 }
 
 impl LintInput {
-    /// Whether to skip the file without an error, because it is in a specified directory but not part of a deployment.
+    /// Whether to skip the file without an error, because it is in a specified directory but not
+    /// part of a deployment.
     pub fn is_skipped(&self, error: &ReadError) -> bool {
         let is_other = matches!(error, ReadError::Unknown | ReadError::Empty | ReadError::NothingToCheck { .. });
         self.is_from_folder && is_other
     }
 }
 
-/// Reads the inputs `names` in order. The second list contains the inputs that cannot be read, with their errors.
+/// Reads the inputs `names` in order. The second list contains the inputs that cannot be read, with
+/// their errors.
 pub fn load(names: &[String]) -> (Vec<LintInput>, Vec<(String, Failure)>) {
     let mut inputs = Vec::new();
     let mut unread = Vec::new();
@@ -69,7 +73,8 @@ pub fn load(names: &[String]) -> (Vec<LintInput>, Vec<(String, Failure)>) {
     (inputs, unread)
 }
 
-/// The error if every file in the directories `names` was skipped. A lint run that checked no file must not succeed.
+/// The error if every file in the directories `names` was skipped. A lint run that checked no file
+/// must not succeed.
 pub fn nothing_in(names: &[String]) -> Failure {
     Failure::usage(format!("no file in {} is part of a deployment", names.join(", ")))
         .tried("detect the type of each file from its contents")
@@ -108,7 +113,8 @@ fn bytes(name: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// The files under `top` that may belong to a deployment, sorted. Symbolic links to directories are not followed.
+/// The files under `top` that may belong to a deployment, sorted. Symbolic links to directories are
+/// not followed.
 fn files(top: &Path) -> Result<Vec<String>, Failure> {
     let mut found = Vec::new();
     let mut folders = vec![(top.to_owned(), 0)];

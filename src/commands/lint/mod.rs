@@ -1,4 +1,5 @@
-//! `mcctl lint FILE...`: checks manifests, units, environment files, command lines and settings files.
+//! `mcctl lint FILE...`: checks manifests, units, environment files, command lines and settings
+//! files.
 //!
 //! This module reads the inputs and prints the report. [`crate::engine::lint`] contains the rules.
 
@@ -20,7 +21,8 @@ use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
 use crate::engine::upstream::Release;
 
-/// Check deployment files, manifests, units, environment files, scripts and settings files for mistakes
+/// Check deployment files, manifests, units, environment files, scripts and settings files for
+/// mistakes
 #[derive(Debug, clap::Args)]
 #[command(before_help = "only skip fail-on list json")]
 #[command(before_long_help = "mcctl lint k8s/ start.sh store.json  # check all files of one deployment together\n\
@@ -39,8 +41,8 @@ pub struct Args {
     /// Type of all files [default: detected from contents and name]
     #[arg(long, value_parser = kind_parser(), value_name = "KIND")]
     kind: Option<FileKind>,
-    /// Mooncake release in use, e.g. 0.3.12, to find flags that it does not support [default: from the image or pip
-    /// install]
+    /// Mooncake release in use, e.g. 0.3.12, to find flags that it does not support [default: from
+    /// the image or pip install]
     #[arg(long, value_name = "RELEASE")]
     release: Option<String>,
     /// Run only these rules
@@ -93,7 +95,8 @@ impl Args {
     /// Runs the command.
     ///
     /// # Errors
-    /// A rule is unknown, or the release is invalid. An unreadable input is reported, and the others are still checked.
+    /// A rule is unknown, or the release is invalid. An unreadable input is reported, and the
+    /// others are still checked.
     pub fn run(self) -> Outcome {
         if self.list {
             output::data(if self.json { report::list_json() } else { report::list(table::width()) })?;

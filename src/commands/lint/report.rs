@@ -15,7 +15,8 @@ use crate::engine::lint::{CHECKS, Implementation, ParsedDeployment, UnreadPlace}
 #[derive(Debug, Serialize)]
 pub(super) struct LintReport<'a> {
     schema: &'static str,
-    /// `failed`, `passed`, `partly-read` (no finding at or above `--fail-on`, but parts of scripts were not read) or `incomplete`.
+    /// `failed`, `passed`, `partly-read` (no finding at or above `--fail-on`, but parts of scripts
+    /// were not read) or `incomplete`.
     result: &'static str,
     files: &'a [&'a str],
     unread: Vec<UnreadFile<'a>>,
@@ -172,8 +173,9 @@ impl LintVerdict {
     }
 }
 
-/// The findings in compiler format, each with its evidence and fix, followed by the counts and the verdict. Lines wrap at `width`. Control
-/// characters are escaped. With `has_colour`, severities have colours.
+/// The findings in compiler format, each with its evidence and fix, followed by the counts and the
+/// verdict. Lines wrap at `width`. Control characters are escaped. With `has_colour`, severities
+/// have colours.
 pub(super) fn text(
     deployment: &ParsedDeployment,
     files: &[&str],

@@ -1,6 +1,8 @@
-//! The report in SARIF 2.1.0, the exchange format for results of static analysis (OASIS, `sarif-schema-2.1.0.json`).
+//! The report in SARIF 2.1.0, the exchange format for results of static analysis (OASIS,
+//! `sarif-schema-2.1.0.json`).
 //!
-//! Findings are results. Parts of scripts that were not read, and unreadable inputs, are notifications of the run.
+//! Findings are results. Parts of scripts that were not read, and unreadable inputs, are
+//! notifications of the run.
 
 use serde_json::{Value, json};
 
@@ -12,7 +14,8 @@ use crate::engine::lint::{CHECKS, ParsedDeployment};
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-/// The document for `findings`, the places of `deployment` that were not read, and the inputs that cannot be read.
+/// The document for `findings`, the places of `deployment` that were not read, and the inputs that
+/// cannot be read.
 pub(super) fn document(
     unread: &[(String, Failure)],
     deployment: &ParsedDeployment,

@@ -125,7 +125,8 @@ fn examples(command: &Command) -> Roff {
     roff
 }
 
-/// The sections NOTES and EXIT STATUS, from the text at the end of a help text. Lines that begin with a space are a table.
+/// The sections NOTES and EXIT STATUS, from the text at the end of a help text. Lines that begin
+/// with a space are a table.
 fn notes(text: &str) -> Roff {
     let mut roff = Roff::new();
     let (before, codes) = text.split_once("Exit codes:").map_or((text, None), |(text, codes)| (text, Some(codes)));

@@ -16,7 +16,8 @@ use crate::engine::env::{Env, RealEnv, deadline};
 /// Subcommands of `mcctl master`.
 #[derive(Debug, Subcommand)]
 pub enum MasterCommand {
-    /// Make the leader of a cluster hand over to a standby, for example before its host is shut down
+    /// Make the leader of a cluster hand over to a standby, for example before its host is shut
+    /// down
     StepDown(StepDownArgs),
 }
 

@@ -38,7 +38,8 @@ use crate::engine::upstream::python_client;
     grafana     a dashboard\n\n\
     mcctl init writes a deployment file.")]
 pub struct Args {
-    /// Output format: env, sglang, systemd, docker, compose, k8s, kustomize, rbg, prometheus or grafana
+    /// Output format: env, sglang, systemd, docker, compose, k8s, kustomize, rbg, prometheus or
+    /// grafana
     #[arg(value_name = "FORMAT", value_parser = formats())]
     kind: RenderFormat,
     /// Deployment file, .toml or .yaml
@@ -59,7 +60,8 @@ pub struct Args {
     /// RoleBasedGroup API version: v1alpha2, or v1alpha1 for RBG up to 0.6
     #[arg(long, value_name = "VERSION", value_parser = ["v1alpha1", "v1alpha2"])]
     rbg_api: Option<String>,
-    /// Kubernetes: storage class of the volume for the master's data directory [default: the cluster's default class]
+    /// Kubernetes: storage class of the volume for the master's data directory [default: the
+    /// cluster's default class]
     #[arg(long, value_name = "NAME")]
     storage_class: Option<String>,
     /// Kubernetes: size of that volume, e.g. 10Gi [default: computed from master.memory]
@@ -216,7 +218,8 @@ fn systemd_step(host: &str, names: &[&str], etc: &str, has_systemd: bool) -> Str
     commands.push(format!("systemctl enable --now {}", units.join(" ")));
     let commands = commands.join(" && ");
     if !host_is_loopback(host) {
-        // scp separates the host from the path at the first colon. ssh reads an address without brackets.
+        // scp separates the host from the path at the first colon. ssh reads an address without
+        // brackets.
         let target = if is_ipv6(host) { format!("root@[{host}]:/") } else { format!("root@{host}:/") };
         return format!(
             "next: scp -r {} {} && ssh root@{host} '{commands}'",
@@ -239,7 +242,8 @@ fn local(path: &str) -> String {
     if is_remote { format!("./{path}") } else { path.to_owned() }
 }
 
-/// All files in a single string, each preceded by a line with its name. Each YAML file becomes a separate YAML document.
+/// All files in a single string, each preceded by a line with its name. Each YAML file becomes a
+/// separate YAML document.
 fn concatenate(files: &[RenderedFile]) -> String {
     if let [file] = files {
         return file.text.clone();

@@ -9,7 +9,8 @@ use crate::commands::cli::output;
 use crate::commands::cli::whole_file::{IfExists, StagedFile};
 use crate::engine::deploy::render::RenderedFile;
 
-/// Writes `files` under `dir` and prints their names. If a file exists with different contents, nothing is written unless `force` is set.
+/// Writes `files` under `dir` and prints their names. If a file exists with different contents,
+/// nothing is written unless `force` is set.
 ///
 /// # Errors
 /// A file exists with different contents, or cannot be written.
@@ -41,7 +42,8 @@ pub fn write_files(dir: &Path, files: &[RenderedFile], force: bool) -> Result<()
     Ok(())
 }
 
-/// Writes all of `files` under temporary names, or none of them. systemd would load a partially written unit as if it were complete.
+/// Writes all of `files` under temporary names, or none of them. systemd would load a partially
+/// written unit as if it were complete.
 ///
 /// # Errors
 /// A file cannot be written. Directories that did not exist are removed.

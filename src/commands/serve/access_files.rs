@@ -1,4 +1,5 @@
-//! The files with a service's tokens and certificates: from flags to the engine's type, and the messages for its errors.
+//! The files with a service's tokens and certificates: from flags to the engine's type, and the
+//! messages for its errors.
 
 use std::path::PathBuf;
 

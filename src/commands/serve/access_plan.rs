@@ -1,4 +1,5 @@
-//! Which peers may connect to a service's ports, and which clients may send which HTTP requests: from the access flags to the engine's types.
+//! Which peers may connect to a service's ports, and which clients may send which HTTP requests:
+//! from the access flags to the engine's types.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -86,7 +87,8 @@ impl AccessPlan {
         RealEnv::filtered(self.filter.clone())
     }
 
-    /// The host for the port whose host flag is `flag`, and what chose it: the flag if it is given, else `--bind`, else the flag's default.
+    /// The host for the port whose host flag is `flag`, and what chose it: the flag if it is given,
+    /// else `--bind`, else the flag's default.
     pub fn host(&self, settings: &Settings, flag: &str) -> (String, String) {
         match self.bind {
             Some(address) if !settings.is_given(flag) => (address.to_string(), settings.describe("bind")),
@@ -102,7 +104,8 @@ impl AccessPlan {
         }
     }
 
-    /// Logs one warning if a port in `listens` is reachable from other hosts and nothing restricts who uses it.
+    /// Logs one warning if a port in `listens` is reachable from other hosts and nothing restricts
+    /// who uses it.
     pub fn warn_if_open(&self, listens: &[OpenPort<'_>]) {
         if let Some(warning) = self.warning(listens) {
             tracing::warn!("{warning}");

@@ -43,7 +43,8 @@ const ONLY_WITH_HA: [&str; 8] = [
 ];
 
 impl ClusterPlan {
-    /// The cluster that the flags of `serve master` describe; `None` without `--enable-ha`. `rpc` is where the master listens.
+    /// The cluster that the flags of `serve master` describe; `None` without `--enable-ha`. `rpc`
+    /// is where the master listens.
     ///
     /// # Errors
     /// The flags contradict each other, or a file cannot be read.
@@ -84,7 +85,8 @@ impl ClusterPlan {
     /// The election's records in etcd.
     ///
     /// # Errors
-    /// The certificates or the login in the environment are not valid, or TLS cannot be set up on this host.
+    /// The certificates or the login in the environment are not valid, or TLS cannot be set up on
+    /// this host.
     pub fn election(&self) -> Result<EtcdElection, Failure> {
         Ok(EtcdElection::new(etcd_access::client(self.etcd.clone())?, &self.settings.cluster))
     }
@@ -110,7 +112,8 @@ fn check_combination(settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A loopback address is different on each host, so it is allowed only if all masters must be on etcd's host.
+/// A loopback address is different on each host, so it is allowed only if all masters must be on
+/// etcd's host.
 fn check_reachable(settings: &Settings, rpc: &HostPort, etcd: &EtcdOptions) -> Result<(), Failure> {
     let is_local = etcd.endpoints.iter().all(|endpoint| endpoint.at.is_loopback());
     if !rpc.is_loopback() || is_local {
@@ -210,7 +213,8 @@ mod tests {
     use crate::commands::cli::gflags::{self, NoSources};
     use crate::commands::cli::service_flags::master_flags;
 
-    /// The plan for these flags of a master that listens on `host`, with a valid etcd unless they contain another one.
+    /// The plan for these flags of a master that listens on `host`, with a valid etcd unless they
+    /// contain another one.
     fn planned(host: &str, args: &[(&str, &str)]) -> Result<ClusterPlan, Failure> {
         let given = [("enable_ha", "true"), ("etcd_endpoints", "127.0.0.1:2379")];
         let args: Vec<String> = given.iter().chain(args).map(|(name, value)| format!("--{name}={value}")).collect();

@@ -23,13 +23,15 @@ pub struct DataPlan {
     pub origin: String,
 }
 
-/// The cluster in the directory of a metadata service that is a process of its own, so that no master uses it.
+/// The cluster in the directory of a metadata service that is a process of its own, so that no
+/// master uses it.
 pub const NO_CLUSTER: &str = "(metadata service)";
 
 /// The flags of `mcctl up` for the master's data directory.
 #[derive(Debug, clap::Args)]
 pub struct DataArgs {
-    /// Directory for the master's state, to try out a restart. The objects are dropped, because this process also contains their memory
+    /// Directory for the master's state, to try out a restart. The objects are dropped, because
+    /// this process also contains their memory
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// When the master's log is synced: always, interval=TIME or never
@@ -60,7 +62,8 @@ const CLUSTER_ID: &str = "mooncake_cluster";
 
 /// The flags that have an effect only with a data directory.
 const ONLY_WITH_DATA: [&str; 4] = ["fsync", "on_disk_error", "disk_stall_timeout", "discard_data"];
-/// Permitted values of `--disk-stall-timeout`. Below 200 ms, a sync of a healthy disk could count as a stall.
+/// Permitted values of `--disk-stall-timeout`. Below 200 ms, a sync of a healthy disk could count
+/// as a stall.
 const STALL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(60);
 
 impl DataPlan {
@@ -186,7 +189,8 @@ pub fn data_format(settings: &Settings) -> Result<DataFormat, Failure> {
     })
 }
 
-/// Checks the flags of a service without a data directory. The flags `only_with_data` would have no effect.
+/// Checks the flags of a service without a data directory. The flags `only_with_data` would have no
+/// effect.
 ///
 /// # Errors
 /// The flag of the directory is empty, or one of these flags is given.
@@ -260,7 +264,8 @@ fn snapshot_directory(cluster_id: &str, env: &impl Fn(&str) -> Option<String>) -
 
 const SNAPSHOT_PATH: &str = "MOONCAKE_SNAPSHOT_LOCAL_PATH";
 
-/// How long a master with a data directory may take to stop: it writes a last snapshot. A service manager has its own limit.
+/// How long a master with a data directory may take to stop: it writes a last snapshot. A service
+/// manager has its own limit.
 pub const STOP_WITH_DATA_MAX: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

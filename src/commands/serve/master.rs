@@ -1,5 +1,5 @@
-//! `mcctl serve master`: runs a master with its admin HTTP endpoint and, if enabled, the metadata service. It accepts mooncake_master's
-//! flags and configuration files.
+//! `mcctl serve master`: runs a master with its admin HTTP endpoint and, if enabled, the metadata
+//! service. It accepts mooncake_master's flags and configuration files.
 
 use std::path::Path;
 use std::time::Duration;
@@ -64,7 +64,8 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     })
 }
 
-/// The settings, and a warning for each unknown key. Flags override the `--config-path` file, which overrides the defaults.
+/// The settings, and a warning for each unknown key. Flags override the `--config-path` file, which
+/// overrides the defaults.
 fn settings(parsed: &ParsedFlags) -> Result<(Settings, Vec<String>), Failure> {
     let flags = settings_of(&master_flags::TABLE, parsed)?;
     let path = flags.text("config_path");
@@ -118,7 +119,8 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
         threads => threads,
     };
     config.policy = policy(settings)?;
-    // Unlike upstream, only on request: /metrics has more, and a line every ten seconds hides the events.
+    // Unlike upstream, only on request: /metrics has more, and a line every ten seconds hides the
+    // events.
     let report = settings.bool("enable_metric_reporting");
     let data = DataPlan::of(settings, env)?;
     let cluster = ClusterPlan::of(settings, &rpc.at)?;
@@ -221,7 +223,8 @@ fn rpc_listen(settings: &Settings, access: &AccessPlan) -> Result<ListenAddress,
     Ok(rpc)
 }
 
-/// URL of a non-embedded metadata service, read from the same variables and file as upstream's master.
+/// URL of a non-embedded metadata service, read from the same variables and file as upstream's
+/// master.
 fn separate_metadata_server(env: &impl Fn(&str) -> Option<String>) -> Result<Option<String>, Failure> {
     let is_http = |url: &String| url.starts_with("http://") || url.starts_with("https://");
     if let Some(url) = env("MOONCAKE_TE_META_DATA_SERVER") {

@@ -136,7 +136,8 @@ impl PlannedMaster {
         self.plan.access.warn_if_open(&listens);
     }
 
-    /// The process's background work, which runs while this future is polled. Returns the reason why the process must stop.
+    /// The process's background work, which runs while this future is polled. Returns the reason
+    /// why the process must stop.
     pub async fn work(&mut self) -> Failure {
         let error = self.process.work().await;
         self.plan.failure(error)

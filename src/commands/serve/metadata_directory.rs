@@ -69,10 +69,12 @@ impl MetadataDataPlan {
         }))
     }
 
-    /// Starts a service with the records in the directory. Existing data is kept, moved or removed, as planned.
+    /// Starts a service with the records in the directory. Existing data is kept, moved or removed,
+    /// as planned.
     ///
     /// # Errors
-    /// The directory is in use, belongs to another service, is invalid or damaged, or the disk reports an error.
+    /// The directory is in use, belongs to another service, is invalid or damaged, or the disk
+    /// reports an error.
     pub fn restore(
         &self,
         env: &RealEnv,

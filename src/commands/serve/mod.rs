@@ -1,4 +1,5 @@
-//! `mcctl serve`: services that run until they receive SIGINT or SIGTERM. Flags and files become an engine's configuration.
+//! `mcctl serve`: services that run until they receive SIGINT or SIGTERM. Flags and files become an
+//! engine's configuration.
 
 pub mod access_files;
 pub mod access_plan;
@@ -33,7 +34,8 @@ pub enum ServiceKind {
 }
 
 impl ServiceKind {
-    /// Runs the service with the flags `args`. `log` contains the log flags before the service name.
+    /// Runs the service with the flags `args`. `log` contains the log flags before the service
+    /// name.
     ///
     /// # Errors
     /// The flags are invalid, or the service cannot start.
@@ -67,8 +69,8 @@ fn settings_of(table: &'static FlagTable, parsed: &ParsedFlags) -> Result<Settin
     Ok(settings)
 }
 
-/// Starts logging with the service's flags. If there are none, uses `before`, the flags before the service name. Then raises the open
-/// file limit and warns about flags that have no effect.
+/// Starts logging with the service's flags. If there are none, uses `before`, the flags before the
+/// service name. Then raises the open file limit and warns about flags that have no effect.
 fn start_logging(settings: &Settings, before: &logging::LogOptions, glog: Option<&'static str>) -> Result<(), Failure> {
     let warnings = settings.check_features()?;
     let text = |name: &str| settings.is_given(name).then(|| settings.text(name).to_owned());

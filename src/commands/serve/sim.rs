@@ -1,4 +1,5 @@
-//! `mcctl serve sim`: a simulated SGLang server. Flag names match SGLang where SGLang has the same flag.
+//! `mcctl serve sim`: a simulated SGLang server. Flag names match SGLang where SGLang has the same
+//! flag.
 
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ pub struct Args {
     /// Simulate a host cache (L2) behind the device cache (L1)
     #[arg(long)]
     enable_hierarchical_cache: bool,
-    /// L3 storage backend: mooncake uses the store at --master [default: mooncake if --master is set, otherwise none]
+    /// L3 storage backend: mooncake uses the store at --master [default: mooncake if --master is
+    /// set, otherwise none]
     #[arg(long, value_name = "NAME", value_parser = ["mooncake"])]
     hicache_storage_backend: Option<String>,
     #[command(flatten)]
@@ -92,7 +94,8 @@ pub struct SimShape {
     /// Prompt tokens computed per second
     #[arg(long, value_name = "TOKENS", default_value_t = 20_000.0, value_parser = args::positive)]
     prefill_tokens_per_s: f64,
-    /// Duration of a step, in which either each running request generates one token, or prompts are computed
+    /// Duration of a step, in which either each running request generates one token, or prompts are
+    /// computed
     #[arg(long, value_name = "MS", default_value_t = 10.0, value_parser = args::not_negative)]
     decode_step_ms: f64,
     /// Additional step duration per running request
@@ -106,7 +109,8 @@ pub struct SimShape {
     storage_tokens_per_s: f64,
 }
 
-/// SGLang flags that are accepted so that SGLang command lines work unchanged. The features are always on.
+/// SGLang flags that are accepted so that SGLang command lines work unchanged. The features are
+/// always on.
 #[derive(Debug, clap::Args)]
 struct SglangCompatFlags {
     /// (no effect) Serve /metrics: it is always served

@@ -73,7 +73,8 @@ fn check(host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     check_memory(host, report)
 }
 
-/// Rejects reservations that would use nearly all memory: the operating system and the processes need some of it.
+/// Rejects reservations that would use nearly all memory: the operating system and the processes
+/// need some of it.
 fn check_memory(host: &TargetHost, report: &SizingReport) -> Result<(), Failure> {
     let missing = match report.nodes.is_empty() {
         true => report.host_hugepages.most.saturating_sub(host.pool.available.unwrap_or(0)),

@@ -83,7 +83,8 @@ impl SizingReport {
 
 fn stored(request: &SizingRequest) -> Result<Option<StoredPage>, Failure> {
     let wanted = &request.wanted;
-    // Sliding-window layers store only the objects within a window. The number of stored objects depends on the requests.
+    // Sliding-window layers store only the objects within a window. The number of stored objects
+    // depends on the requests.
     let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else { return Ok(None) };
     Ok(Some(tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?))
 }
@@ -142,7 +143,8 @@ fn tiers_of(args: &Args, request: &SizingRequest, need: &MemoryNeed, stored: Opt
         keys: held.keys,
         conversations: held.conversations,
     };
-    // The padding page does not store data. The ranks in a group store shards or copies of the same tokens.
+    // The padding page does not store data. The ranks in a group store shards or copies of the same
+    // tokens.
     let pages = (pool.pages - 1).saturating_mul(groups);
     let page_size = wanted.page_size.saturating_mul(wanted.layout.dcp());
     let l2 = tiers::holding(pages, page_size, 0, args.conversation_tokens);

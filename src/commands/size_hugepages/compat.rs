@@ -1,8 +1,10 @@
-//! Upstream's sizing script: its command line, output and exit codes, formatted like Python 3.11's `argparse` at 80 columns.
+//! Upstream's sizing script: its command line, output and exit codes, formatted like Python 3.11's
+//! `argparse` at 80 columns.
 //!
-//! mcctl differs from the script in two cases. With `--available-hugetlb`, an invalid `--hugepage-size` crashes the script with a traceback
-//! and the exit code for "arena may fall back"; mcctl prints the matching error and exits with code 64. Numbers that need more than 127
-//! bits are rejected with code 64.
+//! mcctl differs from the script in two cases. With `--available-hugetlb`, an invalid
+//! `--hugepage-size` crashes the script with a traceback and the exit code for "arena may fall
+//! back"; mcctl prints the matching error and exits with code 64. Numbers that need more than
+//! 127 bits are rejected with code 64.
 
 use std::path::Path;
 
@@ -99,7 +101,8 @@ pub fn run(program: &str, args: &[String]) -> Result<u8, Failure> {
     Ok(run.exit_code)
 }
 
-/// What the script prints as `program` with `args`. Reads the huge page pools of this host if the arguments do not contain their capacity.
+/// What the script prints as `program` with `args`. Reads the huge page pools of this host if the
+/// arguments do not contain their capacity.
 pub fn compute(program: &str, args: &[String]) -> ScriptOutput {
     let request = match parse(args) {
         ScriptCommand::Run(request) => request,
@@ -117,7 +120,8 @@ pub fn compute(program: &str, args: &[String]) -> ScriptOutput {
     }
 }
 
-/// Formats the usage like `argparse`. Words that do not fit start the next line, aligned with the first option.
+/// Formats the usage like `argparse`. Words that do not fit start the next line, aligned with the
+/// first option.
 fn usage(program: &str) -> String {
     let indent = "usage: ".len() + program.len() + 1;
     let mut words = vec!["[-h]".to_owned()];
@@ -232,7 +236,8 @@ fn parse(args: &[String]) -> ScriptCommand {
     }
 }
 
-/// `-h` and `--help` take no value. Letters after `-h` are further one-letter options, of which only `-h` exists.
+/// `-h` and `--help` take no value. Letters after `-h` are further one-letter options, of which
+/// only `-h` exists.
 fn help(arg: &str, attached: Option<&str>) -> Option<String> {
     let ignored = |value: &str| Some(format!("argument -h/--help: ignored explicit argument {}", repr(value)));
     let mut rest = attached?;

@@ -1,4 +1,5 @@
-//! `--trace`: the hit rate for any L2 and L3 size on recorded requests, and the smallest sizes that reach a requested rate.
+//! `--trace`: the hit rate for any L2 and L3 size on recorded requests, and the smallest sizes that
+//! reach a requested rate.
 
 use std::path::Path;
 
@@ -18,7 +19,8 @@ struct TokenScale {
     block_tokens: u64,
     /// Number of ranks that share the L2 tokens.
     dcp: u64,
-    /// The largest token size of any pipeline stage, which determines how many tokens fit into `--hicache-size`.
+    /// The largest token size of any pipeline stage, which determines how many tokens fit into
+    /// `--hicache-size`.
     l2_token_bytes: Option<u64>,
     stored: Option<StoredPage>,
 }

@@ -1,4 +1,5 @@
-//! The hit-rate curve as a document, printed with `--json` or rendered as a table, a page or a plot.
+//! The hit-rate curve as a document, printed with `--json` or rendered as a table, a page or a
+//! plot.
 
 use serde::Serialize;
 

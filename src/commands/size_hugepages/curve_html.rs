@@ -1,4 +1,5 @@
-//! The hit-rate curve as a standalone HTML page: plot, table and requested rates, without external resources.
+//! The hit-rate curve as a standalone HTML page: plot, table and requested rates, without external
+//! resources.
 
 use crate::commands::cli::svg::escaped;
 use crate::commands::cli::table::ReportTable;

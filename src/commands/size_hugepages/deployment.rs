@@ -1,4 +1,5 @@
-//! `mcctl size-hugepages FILE`: what each host of a deployment file needs, and whether its hosts have it.
+//! `mcctl size-hugepages FILE`: what each host of a deployment file needs, and whether its hosts
+//! have it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -88,7 +89,8 @@ pub(super) fn run(args: &Args, path: &Path) -> Outcome {
     Ok(report.verdict.exit())
 }
 
-/// Sets the memory of the hosts to that of this host, if all processes run here and the file does not contain it. Returns the source.
+/// Sets the memory of the hosts to that of this host, if all processes run here and the file does
+/// not contain it. Returns the source.
 fn fill_capacity(spec: &mut DeploymentSpec, plans: &[ProcessPlan], platform: Platform) -> &'static str {
     if spec.host.memory.is_some() || spec.host.hugepages.is_some() {
         return "[host] in the file";

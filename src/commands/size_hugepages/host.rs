@@ -16,7 +16,8 @@ use crate::engine::sys::hugetlb::{self, NodePool};
 pub(super) struct AvailablePages {
     /// Page size in bytes.
     pub page: u64,
-    /// Available pages: free pages that are not reserved, plus pages that overcommit may add. `None` if unknown.
+    /// Available pages: free pages that are not reserved, plus pages that overcommit may add.
+    /// `None` if unknown.
     pub available: Option<u64>,
     /// Pages that this process's cgroups still allow; `None` if unlimited.
     pub allowed: Option<u64>,
@@ -93,15 +94,16 @@ impl TargetHost {
         Some(enough(&self.pool)? && enough(&self.other)?)
     }
 
-    /// Whether this host can reserve `bytes` of huge pages and keep `ordinary` bytes of regular memory. False for another host, or if
-    /// unknown.
+    /// Whether this host can reserve `bytes` of huge pages and keep `ordinary` bytes of regular
+    /// memory. False for another host, or if unknown.
     pub(super) fn can_reserve(&self, bytes: u64, ordinary: u64) -> bool {
         let needed = bytes.saturating_add(ordinary);
         let here = self.memory.zip(self.memory_here).map(|(planned, here)| planned.min(here));
         self.is_this && self.pool.available.is_some() && here.is_some_and(|memory| memory >= needed)
     }
 
-    /// Size in bytes of the huge pages that must still be reserved for `pages`. They reduce the regular memory.
+    /// Size in bytes of the huge pages that must still be reserved for `pages`. They reduce the
+    /// regular memory.
     pub(super) fn to_reserve(&self, pages: &HugePageCount) -> u64 {
         let missing = |pool: &AvailablePages| {
             let count = pages.count(pool.page).saturating_sub(pool.available.unwrap_or(0));

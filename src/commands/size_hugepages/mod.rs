@@ -1,4 +1,5 @@
-//! `mcctl size-hugepages`: computes the memory and huge pages for an SGLang HiCache deployment, and compares them with this host.
+//! `mcctl size-hugepages`: computes the memory and huge pages for an SGLang HiCache deployment, and
+//! compares them with this host.
 //!
 //! This module parses and prints; the arithmetic is in [`crate::engine::plan`].
 
@@ -57,14 +58,15 @@ The report shows every size that a program adjusts.";
 )]
 #[command(after_long_help = SIZES_HELP)]
 pub struct Args {
-    /// Deployment file (.toml or .yaml) with all sizes: show what each of its hosts needs, and whether [host] in the file has it
+    /// Deployment file (.toml or .yaml) with all sizes: show what each of its hosts needs, and
+    /// whether [host] in the file has it
     #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat", "root"])]
     pub(crate) file: Option<PathBuf>,
     /// Tensor parallel size (tp): number of ranks
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) tp_size: u64,
-    /// L2 per rank: 64 means 64 GB (10^9 bytes each), the same as in SGLang; 64gb means 64 GiB, the same as in upstream's sizing script.
-    /// SGLang receives a whole number of GB, rounded down
+    /// L2 per rank: 64 means 64 GB (10^9 bytes each), the same as in SGLang; 64gb means 64 GiB, the
+    /// same as in upstream's sizing script. SGLang receives a whole number of GB, rounded down
     #[arg(long, value_name = "SIZE", conflicts_with = "hicache_ratio", allow_hyphen_values = true)]
     pub(crate) hicache_size: Option<String>,
     /// L2 as a multiple of the device pool; requires --device-pool-tokens and --model
@@ -73,7 +75,8 @@ pub struct Args {
     /// Device pool size in tokens (max_total_num_tokens in SGLang's log)
     #[arg(long, value_name = "N")]
     pub(crate) device_pool_tokens: Option<u64>,
-    /// Memory that one TP x PP group contributes to the store, in bytes or with a binary unit (4gb); 0 for none
+    /// Memory that one TP x PP group contributes to the store, in bytes or with a binary unit
+    /// (4gb); 0 for none
     #[arg(
         long,
         visible_alias = "segment-size",
@@ -88,14 +91,16 @@ pub struct Args {
     /// Huge page size: 2mb or 1gb
     #[arg(long, value_name = "SIZE", default_value = "2mb", allow_hyphen_values = true)]
     pub(crate) hugepage_size: String,
-    /// Available huge page memory on the target host, in bytes or with a binary unit (512gb) [default: this host's]
+    /// Available huge page memory on the target host, in bytes or with a binary unit (512gb)
+    /// [default: this host's]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_hugetlb: Option<String>,
-    /// MemAvailable on the target host, not counting huge pages, in bytes or with a binary unit (4gb) [default: this host's, unless
-    /// --available-hugetlb is set]
+    /// MemAvailable on the target host, not counting huge pages, in bytes or with a binary unit
+    /// (4gb) [default: this host's, unless --available-hugetlb is set]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) available_memory: Option<String>,
-    /// A config.json, a directory that contains one, or the name of a known model; without a model, only bounds are computed
+    /// A config.json, a directory that contains one, or the name of a known model; without a model,
+    /// only bounds are computed
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Tokens per page (SGLang's default on CUDA and ROCm is 1)
@@ -122,7 +127,8 @@ pub struct Args {
     /// Row format for sparse attention in fp8: scaled, or raw (TRT-LLM, ROCm and TileLang kernels)
     #[arg(long, value_name = "LAYOUT", default_value = "scaled", value_parser = ["scaled", "raw"])]
     pub(crate) dsa_fp8_layout: String,
-    /// MC_MAX_MR_SIZE, the maximum memory region size, in bytes or with a binary unit (4gb). Larger buffers are split
+    /// MC_MAX_MR_SIZE, the maximum memory region size, in bytes or with a binary unit (4gb). Larger
+    /// buffers are split
     #[arg(long, value_name = "SIZE", default_value = "1tb", allow_hyphen_values = true)]
     pub(crate) max_mr_size: String,
     /// Number of hosts in the deployment
@@ -149,8 +155,9 @@ pub struct Args {
     /// Find the largest balanced sizes that fit the host: L2, and a segment of the same size
     #[arg(long, alias = "fit", conflicts_with_all = ["hicache_size", "hicache_ratio", "global_segment_size"])]
     pub(crate) max_fit: bool,
-    /// Show the hit rate for any cache size on a request trace, instead of sizing a deployment. The file is in Mooncake's format: one JSON
-    /// object with hash_ids per line (not the records from mcctl bench)
+    /// Show the hit rate for any cache size on a request trace, instead of sizing a deployment. The
+    /// file is in Mooncake's format: one JSON object with hash_ids per line (not the records from
+    /// mcctl bench)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["max_fit", "apply", "persist", "available_hugetlb", "available_memory"])]
     pub(crate) trace: Option<String>,
     /// Tokens per block in the trace
@@ -165,11 +172,12 @@ pub struct Args {
     /// Write the curve as an HTML page with a plot and a table
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) html: Option<PathBuf>,
-    /// Show the tokens that each tier serves for each request in the trace, in order; requires --device-pool-tokens and either
-    /// --hicache-ratio, or --hicache-size with --model
+    /// Show the tokens that each tier serves for each request in the trace, in order; requires
+    /// --device-pool-tokens and either --hicache-ratio, or --hicache-size with --model
     #[arg(long, requires = "trace", conflicts_with_all = ["hit_rate", "svg", "html"])]
     pub(crate) per_request: bool,
-    /// Minimum number of tokens to prefetch from storage (prefetch_threshold in SGLang's extra config)
+    /// Minimum number of tokens to prefetch from storage (prefetch_threshold in SGLang's extra
+    /// config)
     #[arg(long, value_name = "N", default_value = "256", requires = "per_request")]
     pub(crate) prefetch_threshold: u64,
     /// Tokens per prefill chunk (chunked_prefill_size in SGLang's log); 0 disables chunking
@@ -178,17 +186,20 @@ pub struct Args {
     /// Simulate without storage behind L2
     #[arg(long, requires = "per_request")]
     pub(crate) no_storage: bool,
-    /// Number of keys that a master reports (master_key_count); their computed size is compared with --observed-bytes
+    /// Number of keys that a master reports (master_key_count); their computed size is compared
+    /// with --observed-bytes
     #[arg(long, value_name = "N", requires_all = ["observed_bytes", "model"], conflicts_with_all = ["trace", "max_fit", "apply", "persist"])]
     pub(crate) observed_keys: Option<u64>,
-    /// Allocated size that the master reports (master_allocated_bytes), in bytes or with a binary unit (4gb); the master's GB is 1024^3
-    /// bytes
+    /// Allocated size that the master reports (master_allocated_bytes), in bytes or with a binary
+    /// unit (4gb); the master's GB is 1024^3 bytes
     #[arg(long, value_name = "SIZE", requires = "observed_keys", allow_hyphen_values = true)]
     pub(crate) observed_bytes: Option<String>,
-    /// Reserve the missing huge pages per NUMA node, verify the number that the kernel allocated, and undo a partial reservation
+    /// Reserve the missing huge pages per NUMA node, verify the number that the kernel allocated,
+    /// and undo a partial reservation
     #[arg(long, conflicts_with = "available_hugetlb")]
     pub(crate) apply: bool,
-    /// Write the file that reserves the huge pages at boot: sysctl.d, or the kernel command line for 1 GiB pages
+    /// Write the file that reserves the huge pages at boot: sysctl.d, or the kernel command line
+    /// for 1 GiB pages
     #[arg(long, conflicts_with = "available_hugetlb")]
     pub(crate) persist: bool,
     /// Print what --apply and --persist would write
@@ -203,7 +214,8 @@ pub struct Args {
     /// Print one JSON document to stdout
     #[arg(long)]
     pub(crate) json: bool,
-    /// Behave like upstream's script: its size syntax, output and exit codes (0, 1, 2, 64). Accepts only its six options
+    /// Behave like upstream's script: its size syntax, output and exit codes (0, 1, 2, 64). Accepts
+    /// only its six options
     #[arg(long)]
     compat: bool,
 }
@@ -218,7 +230,8 @@ fn hit_rate(text: &str) -> Result<f64, InvalidHitRate> {
     rate.ok_or_else(|| InvalidHitRate(text.to_owned()))
 }
 
-/// The program name and arguments for upstream's script, if it is requested by the program name or with `--compat`.
+/// The program name and arguments for upstream's script, if it is requested by the program name or
+/// with `--compat`.
 pub fn compat_of(args: &[String]) -> Option<(String, Vec<String>)> {
     let (program, rest) = args.split_first()?;
     let name = Path::new(program).file_name()?.to_str()?;

@@ -1,4 +1,5 @@
-//! `--observed-keys`, `--observed-bytes`: compares the usage that a master reports with the computed size of its keys.
+//! `--observed-keys`, `--observed-bytes`: compares the usage that a master reports with the
+//! computed size of its keys.
 
 use serde::Serialize;
 

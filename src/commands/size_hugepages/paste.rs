@@ -116,7 +116,8 @@ fn sglang(args: &Args, report: &SizingReport) -> String {
         (None, Some(ratio)) => words.push(format!("--hicache-ratio {ratio}")),
         (None, None) => {}
     }
-    // The store needs one of two layouts, and each requires its I/O backend. render has the same default.
+    // The store needs one of two layouts, and each requires its I/O backend. render has the same
+    // default.
     words.push("--hicache-mem-layout page_first_direct --hicache-io-backend direct".to_owned());
     words.push("--hicache-storage-backend mooncake".to_owned());
     words.join(" ")

@@ -49,7 +49,8 @@ struct TokensByTierDocument {
     stored_tokens: u64,
     /// Segment capacity in tokens; `null` without a model.
     storage_tokens: Option<u64>,
-    /// The line at which the store starts to evict. From this line on, the results are only approximate.
+    /// The line at which the store starts to evict. From this line on, the results are only
+    /// approximate.
     storage_full_at: Option<u64>,
     requests: Vec<RequestRow>,
     totals: RequestTokens,

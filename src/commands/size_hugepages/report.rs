@@ -112,7 +112,8 @@ pub(super) struct SizingSummary {
 pub(super) struct SizingReport {
     pub schema: &'static str,
     pub summary: SizingSummary,
-    /// L2 (absent with a ratio), segment and arena sizes: as specified, and as passed to the programs.
+    /// L2 (absent with a ratio), segment and arena sizes: as specified, and as passed to the
+    /// programs.
     pub sizes: Vec<SizeRow>,
     pub verdict: SizingVerdict,
     pub reasons: Vec<FitReason>,

@@ -1,4 +1,5 @@
-//! Converts the command line to a [`SizingInput`]. Every value is parsed with the grammar of the program that it is passed to.
+//! Converts the command line to a [`SizingInput`]. Every value is parsed with the grammar of the
+//! program that it is passed to.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,7 +24,8 @@ pub(super) struct SizingRequest {
     pub wanted: SizingInput,
     /// The model name and the source of its geometry.
     pub model: Option<(String, String)>,
-    /// The sizes that are passed to other programs, in the order L2 (absent with a ratio), segment, arena.
+    /// The sizes that are passed to other programs, in the order L2 (absent with a ratio), segment,
+    /// arena.
     pub sizes: Vec<SizeFlag>,
 }
 
@@ -196,7 +198,8 @@ struct SelectedModel {
     source: String,
 }
 
-/// Loads a model by path or name. An existing file or directory, or a string that looks like a path, is treated as a path.
+/// Loads a model by path or name. An existing file or directory, or a string that looks like a
+/// path, is treated as a path.
 fn model(text: &str) -> Result<SelectedModel, Failure> {
     let path = Path::new(text);
     let is_path = path.is_dir() || path.is_file() || text.ends_with(".json") || text.starts_with(['.', '/']);

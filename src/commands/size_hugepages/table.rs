@@ -165,7 +165,8 @@ fn tiers(report: &SizingReport) -> ReportTable {
     table
 }
 
-/// What the master needs for the keys in L3. It is not part of the calculation, because it usually runs on another host.
+/// What the master needs for the keys in L3. It is not part of the calculation, because it usually
+/// runs on another host.
 fn master(report: &SizingReport) -> String {
     let keys = report.tiers.iter().map(|tier| tier.keys).max().unwrap_or(0);
     if keys == 0 {

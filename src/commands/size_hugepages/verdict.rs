@@ -17,7 +17,8 @@ pub(super) enum SizingVerdict {
     Fits,
     /// Fewer huge pages are available than needed.
     HugepagesShort,
-    /// SGLang's check, or the pages that must still be reserved, need more regular (non-hugepage) memory than is available.
+    /// SGLang's check, or the pages that must still be reserved, need more regular (non-hugepage)
+    /// memory than is available.
     MemoryShort,
     /// A host has too few GPUs, NICs or NUMA nodes. Only for a deployment file.
     DevicesShort,
@@ -126,7 +127,8 @@ pub(super) fn verdict(
             SizingVerdict::HugepagesShort
         }
     };
-    // Pages bound to a NUMA node are allocated on first use, when an error can no longer be returned.
+    // Pages bound to a NUMA node are allocated on first use, when an error can no longer be
+    // returned.
     let bound = need.pages_per_nic_node;
     for node in host.pool.nodes.iter().filter(|pool| args.nic_numa_nodes.contains(&pool.node) && pool.free < bound) {
         verdict = SizingVerdict::HugepagesShort;

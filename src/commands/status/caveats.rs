@@ -1,4 +1,5 @@
-//! The caveats of the report: why calls to the store may fail although the master responds, or what will be lost.
+//! The caveats of the report: why calls to the store may fail although the master responds, or what
+//! will be lost.
 
 use std::time::Duration;
 
@@ -140,7 +141,8 @@ pub(super) fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     caveats
 }
 
-/// The caveats about single segments. Those that concern many segments at once, as after a failover, are one caveat.
+/// The caveats about single segments. Those that concern many segments at once, as after a
+/// failover, are one caveat.
 fn segment_caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     let mut caveats = Vec::new();
     for entry in &status.segments {
@@ -183,7 +185,8 @@ fn after(expires_s: Option<u64>) -> String {
     expires_s.map_or_else(|| "--client-ttl".to_owned(), |seconds| format!("{seconds} s more"))
 }
 
-/// For how long a leader serves without etcd. `left` is in seconds; `None`: the time is not limited.
+/// For how long a leader serves without etcd. `left` is in seconds; `None`: the time is not
+/// limited.
 fn outage(left: Option<u64>, has_standby: bool) -> String {
     match (left, has_standby) {
         (None, _) => "while its standbys in sync respond".to_owned(),

@@ -12,8 +12,8 @@ pub(super) struct DataDirStatus {
     /// What the master may use.
     pub free_bytes: u64,
     pub size_bytes: u64,
-    /// The sum of `snapshot_bytes` and `log_bytes`: what the master still writes before the next snapshot is complete, and older files are
-    /// removed. With less, the disk may become full.
+    /// The sum of `snapshot_bytes` and `log_bytes`: what the master still writes before the next
+    /// snapshot is complete, and older files are removed. With less, the disk may become full.
     pub needed_bytes: u64,
     /// Size of the next snapshot, if it is as large as the last one.
     pub snapshot_bytes: u64,
@@ -22,7 +22,8 @@ pub(super) struct DataDirStatus {
 }
 
 impl DataDirStatus {
-    /// The values in a master's metrics; `None` if it has no data directory, or does not report its space.
+    /// The values in a master's metrics; `None` if it has no data directory, or does not report its
+    /// space.
     pub(super) fn of(status: &MasterStatus) -> Option<DataDirStatus> {
         let free_bytes = status.reported("mcctl_master_data_dir_free_bytes")?;
         let size_bytes = status.reported("mcctl_master_data_dir_size_bytes")?;

@@ -1,4 +1,5 @@
-//! `mcctl status --watch` for a cluster of masters: after a failover, it continues with the new leader.
+//! `mcctl status --watch` for a cluster of masters: after a failover, it continues with the new
+//! leader.
 
 use std::time::Duration;
 

@@ -9,7 +9,8 @@ use crate::engine::base::text::escaped;
 /// A master of the cluster.
 #[derive(Debug, Serialize)]
 pub(super) struct ClusterMasterStatus<'a> {
-    /// `host:port` of its RPC port; `null` if the leader does not have it yet, and for the standby that was asked.
+    /// `host:port` of its RPC port; `null` if the leader does not have it yet, and for the standby
+    /// that was asked.
     address: Option<&'a str>,
     role: &'a str,
     /// Whether it has every acknowledged change; `null` for the leader.
@@ -18,7 +19,8 @@ pub(super) struct ClusterMasterStatus<'a> {
     lag_changes: u64,
 }
 
-/// The masters that `report` names: all of them, if it is the leader's. A standby knows the leader and itself.
+/// The masters that `report` names: all of them, if it is the leader's. A standby knows the leader
+/// and itself.
 pub(super) fn of(report: &HaStatusReport) -> Vec<ClusterMasterStatus<'_>> {
     let leader = report.leader.as_deref().map(|address| ClusterMasterStatus {
         address: Some(address),
@@ -52,8 +54,8 @@ pub(super) fn has_standby_in_sync(masters: &[ClusterMasterStatus<'_>]) -> bool {
     masters.iter().any(|master| master.in_sync == Some(true) && master.role != "disconnected")
 }
 
-/// A table of the masters; empty without a cluster. Only a leader has connections to all of them. `admin` is the admin address of the master
-/// that was asked.
+/// A table of the masters; empty without a cluster. Only a leader has connections to all of them.
+/// `admin` is the admin address of the master that was asked.
 pub(super) fn render(masters: Option<&[ClusterMasterStatus<'_>]>, admin: &str, is_leader: bool) -> String {
     let Some(masters) = masters else { return String::new() };
     let count = if is_leader { masters.len().to_string() } else { "(as known to this standby)".to_owned() };

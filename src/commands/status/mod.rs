@@ -1,5 +1,5 @@
-//! `mcctl status`: a master's memory, objects, clients, segments and rates, and the transport of nodes. It only reads from HTTP ports
-//! and does not change anything.
+//! `mcctl status`: a master's memory, objects, clients, segments and rates, and the transport of
+//! nodes. It only reads from HTTP ports and does not change anything.
 
 mod caveats;
 mod data_dir;
@@ -84,11 +84,14 @@ struct StatusDocument<'a> {
     ready: bool,
     /// The masters of the cluster; `null` without high availability.
     masters: Option<Vec<ClusterMasterStatus<'a>>>,
-    /// Why the standby that was asked cannot be promoted without loss; `null` if it can, and for a leader.
+    /// Why the standby that was asked cannot be promoted without loss; `null` if it can, and for a
+    /// leader.
     not_promotable: Option<&'a str>,
-    /// The last error of etcd, while it does not respond; `null` otherwise, and without high availability.
+    /// The last error of etcd, while it does not respond; `null` otherwise, and without high
+    /// availability.
     etcd_error: Option<&'a str>,
-    /// Milliseconds for which the leader can still serve without etcd; `null` if etcd responds, or the time is not limited.
+    /// Milliseconds for which the leader can still serve without etcd; `null` if etcd responds, or
+    /// the time is not limited.
     etcd_outage_left_ms: Option<u64>,
     /// Number of keys with which the standby that was asked would lead; `null` for a leader.
     keys_of_copy: Option<u64>,
@@ -100,19 +103,23 @@ struct StatusDocument<'a> {
     evicted_keys: u64,
     evicted_bytes: u64,
     failed_allocations: u64,
-    /// Replicas lost since this master's process started, with nodes that expired, restarted or did not return; `null` if the master does not count them.
+    /// Replicas lost since this master's process started, with nodes that expired, restarted or did
+    /// not return; `null` if the master does not count them.
     lost_replicas: Option<u64>,
     /// The file system of the data directory; `null` without one.
     data_dir: Option<DataDirStatus>,
-    /// Whether the master continues without its data directory after a disk error; `null` without one.
+    /// Whether the master continues without its data directory after a disk error; `null` without
+    /// one.
     memory_only: Option<bool>,
     /// Rates per second, measured over `interval_ms`.
     rates: Option<OperationRates>,
     interval_ms: Option<u64>,
-    /// Writes that clients have completed since the master started, by checksum; `null` if the master does not count them.
+    /// Writes that clients have completed since the master started, by checksum; `null` if the
+    /// master does not count them.
     completed_writes: Option<CompletedWrites>,
     segments: Vec<SegmentStatusEntry<'a>>,
-    /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report heartbeats (mooncake_master does not).
+    /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report
+    /// heartbeats (mooncake_master does not).
     heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
     /// The nodes specified with --node.
     nodes: Vec<NodeStatus<'a>>,
@@ -218,7 +225,8 @@ fn is_leader(ha: &HaStatusReport) -> bool {
 /// Minimum time between --watch reports.
 const WATCH_MIN: Duration = Duration::from_millis(100);
 
-/// [`Exit::No`] for a master that neither serves nor could take over, [`Exit::Unreachable`] for a node that returned no figures, which is reported on stderr.
+/// [`Exit::No`] for a master that neither serves nor could take over, [`Exit::Unreachable`] for a
+/// node that returned no figures, which is reported on stderr.
 fn exit_of(sample: &StatusSample) -> Exit {
     let failed = sample.nodes.iter().filter_map(|node| Some((&node.at, node.transport.as_ref().err()?)));
     let mut exit = Exit::Done;
@@ -351,7 +359,8 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     text + &format!("status    {ready}, {}\n", plural(status.clients, "client"))
 }
 
-/// The report on a standby of a cluster; `None` for another master. A standby has no nodes, and its memory and rates are the leader's.
+/// The report on a standby of a cluster; `None` for another master. A standby has no nodes, and its
+/// memory and rates are the leader's.
 fn standby_report(status: &StatusDocument<'_>) -> Option<String> {
     let keys = status.keys_of_copy?;
     let masters = status.masters.as_deref()?;

@@ -11,7 +11,8 @@ use crate::engine::admin::types::SegmentDetail;
 use crate::engine::base::HostPort;
 use crate::engine::base::text::escaped;
 
-/// A segment in the JSON document: the fields that are shown, under their names in the admin HTTP API, and what follows from them.
+/// A segment in the JSON document: the fields that are shown, under their names in the admin HTTP
+/// API, and what follows from them.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct SegmentStatusEntry<'a> {
     pub segment_name: &'a str,
@@ -21,19 +22,23 @@ pub(super) struct SegmentStatusEntry<'a> {
     pub te_endpoint: &'a str,
     pub protocol: &'a str,
     pub status: &'a str,
-    /// Bytes in use in this segment; `null` if no segment of another client has its name, or the master does not report it.
+    /// Bytes in use in this segment; `null` if no segment of another client has its name, or the
+    /// master does not report it.
     pub used_bytes: Option<u64>,
     pub allocator_used_bytes: u64,
     pub allocator_capacity_bytes: u64,
     /// Milliseconds for which the segment accepts no new objects; `null` if it does.
     pub held_ms: Option<u64>,
-    /// Milliseconds until the restored segment is dropped, because its node has not called since; `null` if it has.
+    /// Milliseconds until the restored segment is dropped, because its node has not called since;
+    /// `null` if it has.
     pub unconfirmed_ms: Option<u64>,
     /// With `unconfirmed_ms`: number of replicas that cannot be read until the node calls.
     pub unconfirmed_replicas: Option<u64>,
-    /// The client of a newer process of the same node, which sends heartbeats instead of this one; `null` if there is none.
+    /// The client of a newer process of the same node, which sends heartbeats instead of this one;
+    /// `null` if there is none.
     pub replaced_by: Option<&'a str>,
-    /// Milliseconds until the client expires, unless it calls again; `null` if the master does not report it.
+    /// Milliseconds until the client expires, unless it calls again; `null` if the master does not
+    /// report it.
     pub expires_ms: Option<u64>,
 }
 
@@ -96,8 +101,8 @@ pub(super) fn of(status: &MasterStatus) -> Vec<SegmentStatusEntry<'_>> {
     entries
 }
 
-/// Marks the segments of a client that has missed a heartbeat, if another client with the same name has not: the node's process has
-/// restarted. Processes without a port in their name may share it.
+/// Marks the segments of a client that has missed a heartbeat, if another client with the same name
+/// has not: the node's process has restarted. Processes without a port in their name may share it.
 fn mark_replaced(entries: &mut [SegmentStatusEntry<'_>], heartbeats: &BTreeMap<String, Duration>) {
     let missed_of = |entry: &SegmentStatusEntry<'_>| heartbeats.get(entry.client_id).map(|age| missed(*age));
     let mut alive = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! The destination for `store get`: stdout, a device or pipe, or a file. This module does not open or change files.
+//! The destination for `store get`: stdout, a device or pipe, or a file. This module does not open
+//! or change files.
 
 use std::fs;
 use std::io;
@@ -14,13 +15,15 @@ pub(super) enum Destination {
     Stdout,
     /// Written directly: a device, a pipe, an open descriptor, or a dangling symbolic link.
     Stream(PathBuf),
-    /// An existing regular file, overwritten in place because a file cannot be created in its directory.
+    /// An existing regular file, overwritten in place because a file cannot be created in its
+    /// directory.
     InPlace {
         /// Path with symbolic links resolved.
         path: PathBuf,
         folder: PathBuf,
     },
-    /// A new or existing regular file, written through a temporary file and a rename: the file is either complete or unchanged.
+    /// A new or existing regular file, written through a temporary file and a rename: the file is
+    /// either complete or unchanged.
     File {
         /// Path with symbolic links resolved.
         path: PathBuf,
@@ -31,10 +34,12 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    /// The destination for `path`, the value of `--output`. Nothing is opened, but an unwritable path fails immediately.
+    /// The destination for `path`, the value of `--output`. Nothing is opened, but an unwritable
+    /// path fails immediately.
     ///
     /// # Errors
-    /// The parent directory does not exist, `path` is a directory, or this user has no write permission.
+    /// The parent directory does not exist, `path` is a directory, or this user has no write
+    /// permission.
     pub(super) fn find(path: Option<&Path>) -> Result<Destination, Failure> {
         let Some(path) = path.filter(|path| path.as_os_str() != "-" && *path != Path::new("/dev/stdout")) else {
             return Ok(Destination::Stdout);
@@ -99,7 +104,8 @@ impl Destination {
     }
 }
 
-/// Whether `path` names an open descriptor. Its regular file, if any, is written through the descriptor instead of being replaced.
+/// Whether `path` names an open descriptor. Its regular file, if any, is written through the
+/// descriptor instead of being replaced.
 fn is_descriptor(path: &Path) -> bool {
     let folder = path.parent().unwrap_or(path);
     path == Path::new("/dev/stdout")
@@ -148,7 +154,8 @@ mod tests {
         assert!(matches!(Destination::find(None), Ok(Destination::Stdout)));
         let open = tempfile::tempfile().expect("a file");
         for folder in ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"] {
-            // /proc/thread-self belongs to the opening thread, which shares its descriptors with this one.
+            // /proc/thread-self belongs to the opening thread, which shares its descriptors with
+            // this one.
             let path = format!("{folder}/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
             assert!(matches!(find(&path), Ok(Destination::Stream(_))), "{path}");
         }

@@ -32,11 +32,12 @@ pub struct Args {
     key: String,
     /// Write the object to FILE instead of stdout; '-' means stdout
     ///
-    /// FILE is either complete or unchanged, even if the command fails. If no temporary file can be created in FILE's directory, an
-    /// existing FILE is overwritten in place.
+    /// FILE is either complete or unchanged, even if the command fails. If no temporary file can be
+    /// created in FILE's directory, an existing FILE is overwritten in place.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print one JSON document to stdout: with --output the size and file, otherwise the value, which must be UTF-8
+    /// Print one JSON document to stdout: with --output the size and file, otherwise the value,
+    /// which must be UTF-8
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -106,8 +107,8 @@ impl Args {
 /// Timeout for removing a temporary file from a stalled disk.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// Runs the write, which may block on a pipe or a disk, until it completes or a signal arrives. A write that has already completed when
-/// the signal arrives counts as success.
+/// Runs the write, which may block on a pipe or a disk, until it completes or a signal arrives. A
+/// write that has already completed when the signal arrives counts as success.
 async fn write(writing: ObjectWrite, mut signals: Signals) -> Result<(), Failure> {
     let writing = Arc::new(writing);
     let _progress = writing.progress();

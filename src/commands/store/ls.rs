@@ -84,7 +84,8 @@ impl Args {
         let mut shown = 0;
         let mut complete = true;
         let mut page = Vec::new();
-        // With --long, all keys are read first: querying sizes in between would leave the response partly read.
+        // With --long, all keys are read first: querying sizes in between would leave the response
+        // partly read.
         let admin = master.admin_required().await?;
         let failed = |error: AdminError| master.admin_failure(&error);
         let mut keys = admin.keys().await.map_err(failed)?;

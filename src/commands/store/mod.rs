@@ -1,5 +1,6 @@
-//! `mcctl store`: put, get and list objects. Lookups use the master's admin HTTP endpoint, which grants no lease. If the endpoint is
-//! unavailable, RPC is used instead, which grants a lease, and a note is printed to stderr.
+//! `mcctl store`: put, get and list objects. Lookups use the master's admin HTTP endpoint, which
+//! grants no lease. If the endpoint is unavailable, RPC is used instead, which grants a lease, and
+//! a note is printed to stderr.
 
 mod destination;
 mod exists;

@@ -1,4 +1,5 @@
-//! Writes an object to its destination on one thread; another thread can stop the write. A file gets its final name when complete.
+//! Writes an object to its destination on one thread; another thread can stop the write. A file
+//! gets its final name when complete.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -18,7 +19,8 @@ use crate::commands::store::destination::Destination;
 const STEP_BYTES: usize = 8 << 20;
 /// Mode for a new file, before the umask is applied.
 const NEW_FILE_MODE: u32 = 0o666;
-/// Mode for a temporary file that will replace an existing file. Other users cannot read it until it has the old file's owner and mode.
+/// Mode for a temporary file that will replace an existing file. Other users cannot read it until
+/// it has the old file's owner and mode.
 const UNFINISHED_MODE: u32 = 0o600;
 
 /// Writes one object to a file or to stdout. Another thread can request that it stop.
@@ -62,7 +64,8 @@ impl ObjectWrite {
         Some(WorkProgress::start("writing the file", total, move || writing.written.load(Ordering::Relaxed)))
     }
 
-    /// Writes the object unless [`ObjectWrite::stop`] is called. May block on a pipe or a disk indefinitely.
+    /// Writes the object unless [`ObjectWrite::stop`] is called. May block on a pipe or a disk
+    /// indefinitely.
     ///
     /// # Errors
     /// The write failed or was stopped.
@@ -113,7 +116,8 @@ impl ObjectWrite {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Removes the temporary file if the writing thread is blocked. After this call, that thread will not rename the file.
+    /// Removes the temporary file if the writing thread is blocked. After this call, that thread
+    /// will not rename the file.
     pub(super) fn abort(&self) {
         let mut stage = self.stage();
         let beside = match &*stage {
@@ -165,7 +169,8 @@ impl ObjectWrite {
         if let Some(old) = old {
             let new = beside.as_file().metadata()?;
             if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-                // If the process may not change the owner, the file stays owned by the current user.
+                // If the process may not change the owner, the file stays owned by the current
+                // user.
                 let _ = fchown(beside.as_file(), Some(old.uid()), Some(old.gid()));
             }
             beside.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;

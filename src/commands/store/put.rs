@@ -51,13 +51,15 @@ pub struct Args {
     /// Replace the object if the key exists
     #[arg(long)]
     upsert: bool,
-    /// Number of copies, each on a different segment and, while there is room, on a different host; exit code 1 if fewer were stored
+    /// Number of copies, each on a different segment and, while there is room, on a different host;
+    /// exit code 1 if fewer were stored
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     replicas: u64,
     /// Exit with code 0 even if fewer copies than --replicas were stored
     #[arg(long)]
     allow_fewer: bool,
-    /// Soft-pin the object for TIME, e.g. 1h, so that it is evicted last [without TIME: the master's default]
+    /// Soft-pin the object for TIME, e.g. 1h, so that it is evicted last [without TIME: the
+    /// master's default]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = TimeParser::any())]
     soft_pin: Option<Option<Duration>>,
     /// Never evict the object
@@ -109,8 +111,8 @@ fn exists(quoted: Quoted<'_>, state: KeyState) -> Failure {
     }
 }
 
-/// Reads all bytes from `input`, called `from` in errors. They may use at most half of the `available` memory, because a buffer is copied
-/// when it grows.
+/// Reads all bytes from `input`, called `from` in errors. They may use at most half of the
+/// `available` memory, because a buffer is copied when it grows.
 fn read_all<R: Read>(from: &str, input: io::Result<R>, available: u64) -> Result<Vec<u8>, Failure> {
     let max = available / 2;
     let too_large = |found: String| {

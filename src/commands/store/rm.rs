@@ -24,7 +24,8 @@ pub struct Args {
     /// Remove all objects whose keys contain a match for PATTERN (ECMAScript; anchor with ^ and $)
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["keys", "all"])]
     regex: Option<String>,
-    /// Remove all objects in the store; asks for confirmation on a terminal, otherwise --yes is required
+    /// Remove all objects in the store; asks for confirmation on a terminal, otherwise --yes is
+    /// required
     #[arg(long, conflicts_with = "keys")]
     all: bool,
     #[command(flatten)]
@@ -46,7 +47,8 @@ struct RmDocument<'a> {
     schema: &'static str,
     removed: i64,
     kept: Vec<KeptKey<'a>>,
-    /// Number of objects left after `--all`; `null` with keys or a pattern, or if the admin endpoint does not report it.
+    /// Number of objects left after `--all`; `null` with keys or a pattern, or if the admin
+    /// endpoint does not report it.
     remaining: Option<u64>,
     /// Why an object was not removed; `null` if all were.
     cause: Option<String>,
@@ -62,7 +64,8 @@ struct KeptKey<'a> {
 }
 
 impl Args {
-    /// Whether the command may ask for confirmation. The prompt blocks, so a signal must be able to kill the process.
+    /// Whether the command may ask for confirmation. The prompt blocks, so a signal must be able to
+    /// kill the process.
     pub(super) fn may_ask(&self) -> bool {
         self.all && !self.confirm.yes
     }

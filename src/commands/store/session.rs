@@ -26,7 +26,8 @@ impl StoreSession {
     /// Connects to the store.
     ///
     /// # Errors
-    /// The master or the metadata service is unreachable, this host has no route to the master, or a signal arrives.
+    /// The master or the metadata service is unreachable, this host has no route to the master, or
+    /// a signal arrives.
     pub(super) async fn open(args: &ClientArgs) -> Result<StoreSession, Failure> {
         let mut signals = Signals::take()?;
         let (master, plan) = tokio::select! {
@@ -60,7 +61,8 @@ impl StoreSession {
         }
     }
 
-    /// Runs `work` unless a signal arrives first. `what` is a verb phrase for errors. The caller closes the session in either case.
+    /// Runs `work` unless a signal arrives first. `what` is a verb phrase for errors. The caller
+    /// closes the session in either case.
     ///
     /// # Errors
     /// A signal arrives, or `work` fails.
@@ -77,7 +79,8 @@ impl StoreSession {
         }
     }
 
-    /// Runs `work`, queries of the master, unless a signal arrives first. `what` is a verb phrase for errors.
+    /// Runs `work`, queries of the master, unless a signal arrives first. `what` is a verb phrase
+    /// for errors.
     ///
     /// # Errors
     /// A signal arrives, or `work` fails.
@@ -101,7 +104,8 @@ impl StoreSession {
         &self.master
     }
 
-    /// Removes this client from the metadata service and stops it. The returned handlers remain installed.
+    /// Removes this client from the metadata service and stops it. The returned handlers remain
+    /// installed.
     pub(super) async fn close(self) -> Signals {
         runtime::stop_in_time("the client", self.client.stop()).await;
         self.signals

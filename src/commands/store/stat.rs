@@ -143,8 +143,8 @@ async fn look_up_rpc(master: &MasterTarget, keys: &[String]) -> Result<Vec<Optio
     Ok(found)
 }
 
-/// Looks up `keys` with `from_admin` through the admin HTTP endpoint, which grants no lease. If the endpoint is unavailable, `rpc` is
-/// used and a note on stderr reports that the RPC grants leases.
+/// Looks up `keys` with `from_admin` through the admin HTTP endpoint, which grants no lease. If the
+/// endpoint is unavailable, `rpc` is used and a note on stderr reports that the RPC grants leases.
 pub(super) async fn admin_or_rpc<T>(
     master: &MasterTarget,
     keys: &[String],
@@ -172,14 +172,14 @@ pub(super) enum KeyState {
     Complete,
     /// A put of the key has not finished.
     Unfinished,
-    /// It cannot be read, perhaps because it was restored and its node has not called since. In this time, missing nodes and their objects
-    /// are dropped.
+    /// It cannot be read, perhaps because it was restored and its node has not called since. In
+    /// this time, missing nodes and their objects are dropped.
     Waiting(Duration),
     Gone,
 }
 
-/// The state of `key`, which exists according to the response to a put. The admin HTTP endpoint is used first: the RPC would grant a
-/// lease on an existing object, which blocks its removal.
+/// The state of `key`, which exists according to the response to a put. The admin HTTP endpoint is
+/// used first: the RPC would grant a lease on an existing object, which blocks its removal.
 pub(super) async fn key_state<C>(master: &MasterTarget, calls: &MasterCalls<C>, key: &str) -> KeyState
 where
     C: Channel,
@@ -199,7 +199,8 @@ where
     }
 }
 
-/// The time until the master drops restored segments whose nodes have not called; `None` if there are none, or it does not report them.
+/// The time until the master drops restored segments whose nodes have not called; `None` if there
+/// are none, or it does not report them.
 async fn missing_node(master: &MasterTarget) -> Option<Duration> {
     let admin = master.admin().ok().filter(|_| !master.is_admin_unknown())?;
     let segments = admin.segments().await.ok()?;

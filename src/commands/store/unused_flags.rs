@@ -1,7 +1,7 @@
 //! Connection flags of the `store` commands that transfer no data.
 
-/// The [`ClientArgs`](crate::commands::target::connect::ClientArgs) flags, accepted but ignored by commands that transfer no data. All `store` commands accept the same connection
-/// flags.
+/// The [`ClientArgs`](crate::commands::target::connect::ClientArgs) flags, accepted but ignored by
+/// commands that transfer no data. All `store` commands accept the same connection flags.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Connection flags without effect")]
 pub(super) struct UnusedConnectArgs {

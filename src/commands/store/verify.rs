@@ -87,7 +87,8 @@ impl Args {
         }
     }
 
-    /// Verifies the objects and adds them to `report`, which contains what was verified before a failure.
+    /// Verifies the objects and adds them to `report`, which contains what was verified before a
+    /// failure.
     async fn verify(&self, link: &mut StoreSession, report: &mut VerifyReport) -> Result<(), Failure> {
         let keys = match self.all {
             true => link.query("list the keys", async |master| all_keys(master).await).await?,
@@ -112,7 +113,8 @@ impl Args {
     }
 }
 
-/// Returns the keys of all objects. All are read first: verifying objects in between would leave the response partly read.
+/// Returns the keys of all objects. All are read first: verifying objects in between would leave
+/// the response partly read.
 async fn all_keys(master: &MasterTarget) -> Result<Vec<ObjectKey>, Failure> {
     let admin = master.admin_required().await?;
     let failed = |error: AdminError| master.admin_failure(&error);

@@ -1,4 +1,5 @@
-//! A command's connection to a store: the flags, the client's configuration, and why the client did not start.
+//! A command's connection to a store: the flags, the client's configuration, and why the client did
+//! not start.
 
 use crate::commands::cli::args::show_duration;
 use crate::commands::cli::error::Failure;
@@ -23,12 +24,14 @@ use crate::engine::transfer::TransferError;
 pub struct ConnectArgs {
     #[command(flatten)]
     pub master: MasterArgs,
-    /// Metadata service URL (http:// or etcd://), or P2PHANDSHAKE [default: the mode that the nodes use; environment: MOONCAKE_TE_META_DATA_SERVER]
+    /// Metadata service URL (http:// or etcd://), or P2PHANDSHAKE [default: the mode that the nodes
+    /// use; environment: MOONCAKE_TE_META_DATA_SERVER]
     ///
     /// By default the mode is discovered through the master's admin port.
     #[arg(long, value_name = "URL")]
     pub metadata_server: Option<String>,
-    /// Name or address of this host [default: the local address on the route to the master; environment: MOONCAKE_LOCAL_HOSTNAME]
+    /// Name or address of this host [default: the local address on the route to the master;
+    /// environment: MOONCAKE_LOCAL_HOSTNAME]
     #[arg(long, value_name = "HOST")]
     pub local_hostname: Option<String>,
 }
@@ -58,8 +61,9 @@ pub struct ClientPlan {
 }
 
 impl ClientPlan {
-    /// Logs the discovered metadata mode, once the client has started. Commands do not show this level by default, because the mode
-    /// matters only if a transfer fails, and the failure then names it.
+    /// Logs the discovered metadata mode, once the client has started. Commands do not show this
+    /// level by default, because the mode matters only if a transfer fails, and the failure then
+    /// names it.
     pub fn log_note(&self) {
         if let Some(note) = &self.note {
             tracing::info!("{note}");
@@ -124,8 +128,8 @@ impl ClientArgs {
     }
 }
 
-/// The failure for a client with `plan` that did not start. If its metadata service is unusable, the client's metadata mode is compared
-/// with the nodes' mode.
+/// The failure for a client with `plan` that did not start. If its metadata service is unusable,
+/// the client's metadata mode is compared with the nodes' mode.
 pub async fn unstarted(master: &MasterTarget, plan: &ClientPlan, error: StoreStartError) -> Failure {
     let error = match error {
         StoreStartError::Master(error) => return store_failure::failure(master, "connect", &error),
@@ -139,8 +143,8 @@ pub async fn unstarted(master: &MasterTarget, plan: &ClientPlan, error: StoreSta
     }
 }
 
-/// This host's name for connections to `master`: `given`, or a name derived from the route to `master`. Deriving it may call the resolver,
-/// which blocks without a timeout.
+/// This host's name for connections to `master`: `given`, or a name derived from the route to
+/// `master`. Deriving it may call the resolver, which blocks without a timeout.
 async fn local_hostname(
     given: Option<Origin<String>>,
     master: &MasterTarget,

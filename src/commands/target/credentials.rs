@@ -18,13 +18,15 @@ const CLIENT_KEY: &str = "MCCTL_CLIENT_KEY";
 /// Flags for HTTP ports that require a token or TLS.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CredentialArgs {
-    /// File with the token for HTTP ports that require one [environment: MCCTL_TOKEN, which contains the token itself]
+    /// File with the token for HTTP ports that require one [environment: MCCTL_TOKEN, which
+    /// contains the token itself]
     ///
-    /// The file contains only the token, or is the --token-file of the server. From that, the first token with the role write is used, or
-    /// the first token.
+    /// The file contains only the token, or is the --token-file of the server. From that, the first
+    /// token with the role write is used, or the first token.
     #[arg(long, value_name = "PATH")]
     pub token_file: Option<PathBuf>,
-    /// Use HTTPS for the HTTP ports, and trust the CA certificates in this PEM file [environment: MCCTL_CA]
+    /// Use HTTPS for the HTTP ports, and trust the CA certificates in this PEM file [environment:
+    /// MCCTL_CA]
     #[arg(long, value_name = "PATH")]
     pub ca: Option<PathBuf>,
     /// Client certificate for HTTPS, in PEM [environment: MCCTL_CLIENT_CERT]

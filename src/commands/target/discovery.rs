@@ -1,4 +1,5 @@
-//! A store's metadata mode: discovered for clients without --metadata-server, and compared with the client's mode when a transfer fails.
+//! A store's metadata mode: discovered for clients without --metadata-server, and compared with the
+//! client's mode when a transfer fails.
 
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::output;
@@ -15,7 +16,8 @@ pub async fn find(master: &MasterTarget) -> Option<DiscoveredMode> {
     find_at(master.admin_at()?, master).await
 }
 
-/// The metadata mode that the nodes of `master` use, discovered through the admin endpoint `admin`; `None` if there is no evidence.
+/// The metadata mode that the nodes of `master` use, discovered through the admin endpoint `admin`;
+/// `None` if there is no evidence.
 pub async fn find_at(admin: &HostPort, master: &MasterTarget) -> Option<DiscoveredMode> {
     let keys = key_space();
     let limit = master.timeout;
@@ -56,8 +58,8 @@ fn reason(evidence: &Evidence) -> String {
     }
 }
 
-/// Adds the nodes' metadata mode to `failure` if it differs from `used`, which `origin` selected. If the nodes cannot be checked
-/// because the admin port is unknown, the next step names `--admin`.
+/// Adds the nodes' metadata mode to `failure` if it differs from `used`, which `origin` selected.
+/// If the nodes cannot be checked because the admin port is unknown, the next step names `--admin`.
 pub async fn explained(failure: Failure, master: &MasterTarget, used: &MetadataUri, origin: &str) -> Failure {
     match find(master).await {
         Some(found) if found.metadata.differs_from(used) => mismatch(failure, &found, used, origin),

@@ -1,4 +1,5 @@
-//! How commands reach etcd: the servers from an address, and certificates and login from etcdctl's environment variables.
+//! How commands reach etcd: the servers from an address, and certificates and login from etcdctl's
+//! environment variables.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +21,8 @@ const PASSWORD: &str = "ETCDCTL_PASSWORD";
 /// A client of these servers, with the certificates and the login that the environment names.
 ///
 /// # Errors
-/// A file cannot be read or is invalid, variables contradict each other, or TLS cannot be set up on this host.
+/// A file cannot be read or is invalid, variables contradict each other, or TLS cannot be set up on
+/// this host.
 pub fn client(servers: EtcdOptions) -> Result<EtcdClient, Failure> {
     EtcdClient::new(with_environment(servers)?)
         .map_err(|error| Failure::host("cannot create a client of etcd").found(error.to_string()))

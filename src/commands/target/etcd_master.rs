@@ -1,4 +1,5 @@
-//! A master address of the form `etcd://HOST:PORT;HOST:PORT`: the leader is found in etcd, and followed.
+//! A master address of the form `etcd://HOST:PORT;HOST:PORT`: the leader is found in etcd, and
+//! followed.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ pub fn is_etcd(text: &str) -> bool {
     text.starts_with("etcd://")
 }
 
-/// Finds the leader and follows it. Reading its key and waiting until a master leads take at most `limit` together.
+/// Finds the leader and follows it. Reading its key and waiting until a master leads take at most
+/// `limit` together.
 ///
 /// # Errors
 /// The address is invalid, etcd does not answer, or no master leads.

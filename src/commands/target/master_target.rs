@@ -1,4 +1,5 @@
-//! The master that a command uses and the timeout for its calls: from flags, then the environment, then defaults.
+//! The master that a command uses and the timeout for its calls: from flags, then the environment,
+//! then defaults.
 
 use std::io;
 use std::time::Duration;
@@ -25,7 +26,8 @@ use crate::engine::wire::{MasterCalls, Method};
 /// A master's default RPC port.
 pub const RPC_PORT: u16 = ports::MASTER_RPC;
 
-/// Whether `error` means that this process or host has no file descriptors left. The peer is not at fault in this case.
+/// Whether `error` means that this process or host has no file descriptors left. The peer is not at
+/// fault in this case.
 fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
@@ -33,18 +35,22 @@ fn is_out_of_files(error: &io::Error) -> bool {
 /// Flags that select a master.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct MasterArgs {
-    /// Master RPC address, or etcd://HOST:PORT of a cluster of masters [default: 127.0.0.1:50051; environment: MOONCAKE_MASTER]
+    /// Master RPC address, or etcd://HOST:PORT of a cluster of masters [default: 127.0.0.1:50051;
+    /// environment: MOONCAKE_MASTER]
     #[arg(long, value_name = "HOST:PORT")]
     pub master: Option<String>,
-    /// Master admin HTTP address [default: port 9003 on the master's host; environment: MOONCAKE_MASTER_METRICS_PORT]
+    /// Master admin HTTP address [default: port 9003 on the master's host; environment:
+    /// MOONCAKE_MASTER_METRICS_PORT]
     ///
-    /// The default is used only if the admin port belongs to this master. The environment variable sets the port.
+    /// The default is used only if the admin port belongs to this master. The environment variable
+    /// sets the port.
     #[arg(long, value_name = "HOST:PORT")]
     pub admin: Option<String>,
     /// Timeout for each call and for each object transfer
     ///
-    /// The timeout applies to responses from the master, its admin HTTP endpoint and the metadata service. Listing keys may take
-    /// longer, provided that at least 64 KiB arrives in each timeout interval.
+    /// The timeout applies to responses from the master, its admin HTTP endpoint and the metadata
+    /// service. Listing keys may take longer, provided that at least 64 KiB arrives in each timeout
+    /// interval.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = TimeParser::limit())]
     pub timeout: Duration,
     #[command(flatten)]
@@ -64,7 +70,8 @@ pub struct MasterTarget {
     pub credentials: HttpCredentials,
     admin: HostPort,
     admin_origin: String,
-    /// True if no admin address is set and the default admin port may belong to another master, because the RPC port is not the default.
+    /// True if no admin address is set and the default admin port may belong to another master,
+    /// because the RPC port is not the default.
     is_admin_unknown: bool,
 }
 
@@ -77,8 +84,8 @@ impl MasterArgs {
         self.resolve_with(|name| std::env::var(name).ok().filter(|text| !text.is_empty()))
     }
 
-    /// The master that these flags and the environment select. If no admin address is set, the default admin port is used if it
-    /// belongs to this master, see [`discovery::is_admin_of`].
+    /// The master that these flags and the environment select. If no admin address is set, the
+    /// default admin port is used if it belongs to this master, see [`discovery::is_admin_of`].
     ///
     /// # Errors
     /// An address is invalid.
@@ -109,8 +116,8 @@ impl MasterArgs {
         etcd_master::is_etcd(&text).then_some((text, origin))
     }
 
-    /// The leader at `at`, found through the address of etcd `text`. If the environment has the same address of etcd, its admin port is
-    /// that of all masters of the cluster.
+    /// The leader at `at`, found through the address of etcd `text`. If the environment has the
+    /// same address of etcd, its admin port is that of all masters of the cluster.
     fn resolve_leader(
         &self,
         text: &str,
@@ -134,7 +141,8 @@ impl MasterArgs {
             },
         };
         let at = address(&text, &origin, RPC_PORT)?;
-        // The environment's port belongs to the environment's master, not to a master selected by a flag.
+        // The environment's port belongs to the environment's master, not to a master selected by a
+        // flag.
         let env_master = env("MOONCAKE_MASTER").unwrap_or_else(|| format!("127.0.0.1:{RPC_PORT}"));
         let is_env_master = args::endpoint(&env_master, RPC_PORT).is_ok_and(|master| master == at);
         let env_port = env("MOONCAKE_MASTER_METRICS_PORT");
@@ -163,7 +171,8 @@ impl MasterArgs {
     }
 }
 
-/// Parses `text`, a value from `origin`, as an address. The port defaults to `port`. In an error, a password is masked.
+/// Parses `text`, a value from `origin`, as an address. The port defaults to `port`. In an error, a
+/// password is masked.
 ///
 /// # Errors
 /// The string is not an address, or it uses a scheme such as etcd:// that mcctl does not support.
@@ -184,15 +193,18 @@ impl MasterTarget {
         self.is_admin_unknown
     }
 
-    /// The address of the master's admin HTTP endpoint, unless it [is unknown](MasterTarget::is_admin_unknown).
+    /// The address of the master's admin HTTP endpoint, unless it [is
+    /// unknown](MasterTarget::is_admin_unknown).
     pub fn admin_at(&self) -> Option<&HostPort> {
         (!self.is_admin_unknown).then_some(&self.admin)
     }
 
-    /// A client for the master's admin HTTP endpoint. [`admin_failure`](MasterTarget::admin_failure) explains its errors.
+    /// A client for the master's admin HTTP endpoint.
+    /// [`admin_failure`](MasterTarget::admin_failure) explains its errors.
     ///
     /// # Errors
-    /// The admin address [is unknown](MasterTarget::is_admin_unknown), or the HTTP client cannot be set up.
+    /// The admin address [is unknown](MasterTarget::is_admin_unknown), or the HTTP client cannot be
+    /// set up.
     pub fn admin(&self) -> Result<AdminClient, Failure> {
         if self.is_admin_unknown {
             return Err(Failure::usage(format!("unknown admin address for the master at {}", self.at))
@@ -227,8 +239,8 @@ impl MasterTarget {
     /// A client for the master's admin HTTP endpoint, for commands that require it.
     ///
     /// # Errors
-    /// The same as [`admin`](MasterTarget::admin). If the admin address is unknown because the master does not respond, the failure
-    /// reports the unreachable master.
+    /// The same as [`admin`](MasterTarget::admin). If the admin address is unknown because the
+    /// master does not respond, the failure reports the unreachable master.
     pub async fn admin_required(&self) -> Result<AdminClient, Failure> {
         if self.is_admin_unknown {
             // Any response shows that the master is running, even an error.
@@ -281,7 +293,8 @@ impl MasterTarget {
         failure.next("start a store (mcctl up, or mcctl serve master), or pass its address with --master HOST:PORT")
     }
 
-    /// The failure for a call to the master at `address` without a response, because the connection ended. A standby closes connections.
+    /// The failure for a call to the master at `address` without a response, because the connection
+    /// ended. A standby closes connections.
     fn closed(&self, address: &HostPort, method: Method) -> Failure {
         let leader =
             "use --master etcd://HOST:PORT, or the address of the leader (mcctl status --admin HOST:9003 shows it)";

@@ -8,11 +8,12 @@ use crate::engine::transfer::{SharedMemorySettings, SocketDirectoryError};
 /// Flags of a command whose client may share memory with nodes on this host.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SharedMemoryArgs {
-    /// Use the transport for nodes on this host too, instead of reading their memory directly [environment: MCCTL_SHARED_MEMORY=0]
+    /// Use the transport for nodes on this host too, instead of reading their memory directly
+    /// [environment: MCCTL_SHARED_MEMORY=0]
     #[arg(long, alias = "no_shared_memory")]
     pub no_shared_memory: bool,
-    /// Directory with the nodes' Unix sockets of shared memory. Containers need a volume that both mount
-    /// [environment: MCCTL_SHARED_MEMORY_SOCKET]
+    /// Directory with the nodes' Unix sockets of shared memory. Containers need a volume that both
+    /// mount [environment: MCCTL_SHARED_MEMORY_SOCKET]
     #[arg(long, alias = "shared_memory_socket", value_name = "DIR")]
     pub shared_memory_socket: Option<PathBuf>,
 }

@@ -34,8 +34,9 @@ impl TransportChoice {
         TransportChoice { protocol: TransferProtocol::Tcp, options: TransportOptions::default() }
     }
 
-    /// The transport for `protocol` and `devices`, with upstream's variables applied. `MC_FORCE_TCP` selects tcp
-    /// and logs a warning. `MC_MS_FILTERS` selects the devices if `devices` is empty or `MC_MS_AUTO_DISC` is 1.
+    /// The transport for `protocol` and `devices`, with upstream's variables applied.
+    /// `MC_FORCE_TCP` selects tcp and logs a warning. `MC_MS_FILTERS` selects the devices if
+    /// `devices` is empty or `MC_MS_AUTO_DISC` is 1.
     ///
     /// # Errors
     /// The protocol is neither tcp nor rdma.
@@ -80,8 +81,8 @@ impl TransportArgs {
     }
 }
 
-/// The failure for an engine that did not start because of RDMA; `None` for any other error. `origin` is the flag or variable that
-/// selected rdma.
+/// The failure for an engine that did not start because of RDMA; `None` for any other error.
+/// `origin` is the flag or variable that selected rdma.
 pub fn failure(error: &TransferError, origin: impl fmt::Display) -> Option<Failure> {
     let failure = match error {
         TransferError::Unavailable { protocol, why } => {
@@ -98,7 +99,8 @@ pub fn failure(error: &TransferError, origin: impl fmt::Display) -> Option<Failu
     Some(failure.tried(origin.to_string()))
 }
 
-/// The exit code for an RDMA fault: [`Exit::Host`] if the local device is at fault, otherwise [`Exit::Unreachable`].
+/// The exit code for an RDMA fault: [`Exit::Host`] if the local device is at fault, otherwise
+/// [`Exit::Unreachable`].
 pub fn exit(fault: &DeviceFault) -> Exit {
     if fault.blame == Blame::Device { Exit::Host } else { Exit::Unreachable }
 }

@@ -1,4 +1,5 @@
-//! `mcctl up`: a complete store in one process on this machine, checked with a round trip, and the settings for its clients.
+//! `mcctl up`: a complete store in one process on this machine, checked with a round trip, and the
+//! settings for its clients.
 //!
 //! All data is in this process's memory, so nothing remains when the process ends.
 
@@ -48,7 +49,8 @@ use crate::engine::upstream::{self, python_client};
     mcctl up --with-sim  # also run a simulated SGLang server on the store\n\
     mcctl up --once --json  # start, check, print one JSON document and exit")]
 pub struct Args {
-    /// Memory that the node contributes, in bytes or with a kb, mb, gb or tb suffix (powers of 1024). Pages are allocated on first use
+    /// Memory that the node contributes, in bytes or with a kb, mb, gb or tb suffix (powers of
+    /// 1024). Pages are allocated on first use
     #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = segment_size)]
     segment_size: SegmentSize,
     /// Address that all services listen on
@@ -69,7 +71,8 @@ pub struct Args {
     /// Node REST port [default: 8081 if free, otherwise the next free port]
     #[arg(long, value_name = "PORT")]
     rest_port: Option<u16>,
-    /// Also run a simulated SGLang server on this store, and print a command that generates load for it
+    /// Also run a simulated SGLang server on this store, and print a command that generates load
+    /// for it
     #[arg(long)]
     with_sim: bool,
     /// Simulated server port [default: 30000 if free, otherwise the next free port]
@@ -105,7 +108,8 @@ fn segment_size(text: &str) -> Result<SegmentSize, ValueError> {
 }
 
 impl fmt::Display for SegmentSize {
-    /// Shows the size. If the user's unit could also mean a power of 1000, the user's input is shown first.
+    /// Shows the size. If the user's unit could also mean a power of 1000, the user's input is
+    /// shown first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text.to_ascii_lowercase();
         match ["kb", "mb", "gb", "tb"].iter().any(|unit| text.ends_with(unit)) {
@@ -356,7 +360,8 @@ impl LocalStore {
             Ok(node) => Ok(LocalStore { master, node, config, origins: origins.client, sim_at, sim: None, notes }),
             Err(failure) => {
                 let _ = master.stop().await;
-                // All components run in this process, so advice about other addresses does not apply.
+                // All components run in this process, so advice about other addresses does not
+                // apply.
                 Err(match failure.exit {
                     Exit::Unreachable => {
                         failure.next("check the log with --log-level=info; this host may be overloaded")

@@ -21,13 +21,15 @@ pub(super) struct StoreAddresses {
     pub client_host: String,
 }
 
-/// The environment for a Mooncake client, most important variables first. SGLang and the store service use the same names.
+/// The environment for a Mooncake client, most important variables first. SGLang and the store
+/// service use the same names.
 pub(super) fn environment(addresses: &StoreAddresses) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("MOONCAKE_MASTER", addresses.master.to_string()),
         ("MOONCAKE_TE_META_DATA_SERVER", addresses.metadata.clone()),
         ("MOONCAKE_PROTOCOL", addresses.protocol.to_owned()),
-        // This store's node contributes the memory. A pure client contributes none, so no objects are lost when the client stops.
+        // This store's node contributes the memory. A pure client contributes none, so no objects
+        // are lost when the client stops.
         ("MOONCAKE_GLOBAL_SEGMENT_SIZE", "0".to_owned()),
         ("MOONCAKE_LOCAL_HOSTNAME", addresses.client_host.clone()),
         ("MOONCAKE_MASTER_METRICS_PORT", addresses.admin.port.to_string()),
@@ -38,7 +40,8 @@ pub(super) fn environment(addresses: &StoreAddresses) -> Vec<(&'static str, Stri
     lines
 }
 
-/// The flags for connecting to the store from this host; empty for the default addresses. The client discovers the metadata mode.
+/// The flags for connecting to the store from this host; empty for the default addresses. The
+/// client discovers the metadata mode.
 pub(super) fn connect_flags(addresses: &StoreAddresses) -> String {
     let is_local = addresses.master.host == "127.0.0.1" && addresses.admin.host == "127.0.0.1";
     match (is_local, addresses.master.port, addresses.admin.port) {
@@ -48,8 +51,8 @@ pub(super) fn connect_flags(addresses: &StoreAddresses) -> String {
     }
 }
 
-/// The SGLang 0.5.23 flags for using a Mooncake store as the L3 cache. This layout and I/O backend do not require GPU kernels. With a
-/// GPU, `page_first` and `kernel` also work.
+/// The SGLang 0.5.23 flags for using a Mooncake store as the L3 cache. This layout and I/O backend
+/// do not require GPU kernels. With a GPU, `page_first` and `kernel` also work.
 pub(super) const SGLANG_FLAGS: &[&str] = &[
     "--enable-hierarchical-cache",
     "--hicache-ratio",
@@ -64,7 +67,8 @@ pub(super) const SGLANG_FLAGS: &[&str] = &[
     "wait_complete",
 ];
 
-/// The flags that make SGLang load mcctl's client as a dynamic backend, in place of `--hicache-storage-backend mooncake`.
+/// The flags that make SGLang load mcctl's client as a dynamic backend, in place of
+/// `--hicache-storage-backend mooncake`.
 pub(super) fn dynamic_flags() -> [String; 4] {
     [
         "--hicache-storage-backend".to_owned(),

@@ -1,6 +1,8 @@
-//! Port selection: a service's default port if it is free, otherwise the next free port outside the ephemeral range.
+//! Port selection: a service's default port if it is free, otherwise the next free port outside the
+//! ephemeral range.
 //!
-//! Any program may get a port in that range for an outgoing connection, before the store is restarted.
+//! Any program may get a port in that range for an outgoing connection, before the store is
+//! restarted.
 
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::listen::{ListenAddress, check_collisions};
@@ -19,9 +21,9 @@ pub(super) struct PortRequest {
     pub default: u16,
 }
 
-/// The address on `host` for each of `requests`: the requested port, otherwise the default port if it is free, otherwise a free port: see
-/// [`candidates`].
-/// If a default port is in use, a message is added to `notes`. If another process binds a port before the caller does, the caller gets the
+/// The address on `host` for each of `requests`: the requested port, otherwise the default port if
+/// it is free, otherwise a free port: see [`candidates`]. If a default port is in use, a message is
+/// added to `notes`. If another process binds a port before the caller does, the caller gets the
 /// usual bind error.
 ///
 /// # Errors
@@ -42,7 +44,8 @@ pub(super) fn choose(
 /// Maximum number of ports that are tried before the kernel chooses one.
 const CANDIDATES_MAX: usize = 1_000;
 
-/// The ports to try instead of `default`: the ones after it. If those are in the ephemeral range, ports that are a multiple of 10,000 lower.
+/// The ports to try instead of `default`: the ones after it. If those are in the ephemeral range,
+/// ports that are a multiple of 10,000 lower.
 fn candidates(default: u16, ephemeral: Option<(u16, u16)>) -> impl Iterator<Item = u16> {
     let is_ephemeral = move |port: u16| ephemeral.is_some_and(|(first, last)| (first..=last).contains(&port));
     let mut start = default.saturating_add(1);

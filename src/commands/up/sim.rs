@@ -1,4 +1,5 @@
-//! `mcctl up --with-sim`: a simulated server on the store, small enough that a minute of load uses all three tiers.
+//! `mcctl up --with-sim`: a simulated server on the store, small enough that a minute of load uses
+//! all three tiers.
 
 use serde::Serialize;
 
@@ -14,8 +15,9 @@ use crate::engine::store::{ClientConfig, StoreClient, StoreClientBuilder};
 
 /// L1 size in tokens.
 const DEVICE_TOKENS: u64 = 16_384;
-/// Flags for a load of about 100,000 tokens in 50 seconds, twice what L1 and L2 can hold. The saved latency is estimated from the computed
-/// prompts. With fewer conversations, or with questions of the same length, its interval would include 0.
+/// Flags for a load of about 100,000 tokens in 50 seconds, twice what L1 and L2 can hold. The saved
+/// latency is estimated from the computed prompts. With fewer conversations, or with questions of
+/// the same length, its interval would include 0.
 const LOAD: &str = "--num-clients 72 --num-rounds 4 --request-length 512 --range-ratio 0.25 --output-length 64 \
     --request-rate 6 --max-parallel 16";
 

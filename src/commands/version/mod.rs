@@ -1,4 +1,5 @@
-//! `mcctl version` and `--version`: the version, and the source and target that the program was built from.
+//! `mcctl version` and `--version`: the version, and the source and target that the program was
+//! built from.
 
 use serde::Serialize;
 

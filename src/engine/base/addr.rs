@@ -34,9 +34,9 @@ impl HostPort {
         HostPort { host: host.into(), port }
     }
 
-    /// Splits `text` into host and optional port. Accepts `host`, `host:port`, `1.2.3.4:port`, `[v6]:port`, `[v6]`,
-    /// bare `v6` (with zone), and Mooncake's unbracketed `v6:port` if the text after the last colon cannot be part of
-    /// the IPv6 address.
+    /// Splits `text` into host and optional port. Accepts `host`, `host:port`, `1.2.3.4:port`,
+    /// `[v6]:port`, `[v6]`, bare `v6` (with zone), and Mooncake's unbracketed `v6:port` if the text
+    /// after the last colon cannot be part of the IPv6 address.
     ///
     /// # Errors
     /// Fails if the host is empty, or if the text after the last colon is not a port.
@@ -80,8 +80,9 @@ pub fn host_is_loopback(host: &str) -> bool {
     loopback_to_bind(host).is_some()
 }
 
-/// Returns the bind address for a service announced as `host` if `host` is `localhost` or a loopback address, so that other hosts cannot
-/// reach the service. Returns `None` for any other host: the service then binds to all interfaces.
+/// Returns the bind address for a service announced as `host` if `host` is `localhost` or a
+/// loopback address, so that other hosts cannot reach the service. Returns `None` for any other
+/// host: the service then binds to all interfaces.
 pub fn loopback_to_bind(host: &str) -> Option<IpAddr> {
     if host == "localhost" {
         return Some(Ipv4Addr::LOCALHOST.into());

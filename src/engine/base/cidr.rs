@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A network, for example `10.0.0.0/8` or `fd00::/8`. An address without a prefix length is a network with this address only.
+/// A network, for example `10.0.0.0/8` or `fd00::/8`. An address without a prefix length is a
+/// network with this address only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     address: IpAddr,
@@ -79,7 +80,8 @@ impl FromStr for Cidr {
         if network.address != address {
             return Err(ParseCidrError::HostBits(text.to_owned(), network, address));
         }
-        // An IPv4 network in IPv6 notation is an IPv4 network, as addresses are compared in their IPv4 form.
+        // An IPv4 network in IPv6 notation is an IPv4 network, as addresses are compared in their
+        // IPv4 form.
         Ok(match address.to_canonical() {
             IpAddr::V4(v4) if width == 128 && bits >= 96 => Cidr { address: v4.into(), bits: bits - 96 },
             _ => network,
@@ -94,8 +96,9 @@ impl fmt::Display for Cidr {
 }
 
 impl CidrList {
-    /// Whether a network in the list contains `address`. An IPv4 address in IPv6 notation (`::ffff:10.0.0.1`) is treated as IPv4, because
-    /// a dual-stack socket reports IPv4 peers like that.
+    /// Whether a network in the list contains `address`. An IPv4 address in IPv6 notation
+    /// (`::ffff:10.0.0.1`) is treated as IPv4, because a dual-stack socket reports IPv4 peers like
+    /// that.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(address))

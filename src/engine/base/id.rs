@@ -5,10 +5,12 @@ use std::str::FromStr;
 
 use crate::text::Quoted;
 
-/// Maximum length of a new object's key, and of the name of its group, in bytes. Upstream has no limit. SGLang's keys are shorter than 200
-/// bytes; those of connectors that contain the path of a model may be longer than a path (4 KiB). The master keeps each key in memory.
+/// Maximum length of a new object's key, and of the name of its group, in bytes. Upstream has no
+/// limit. SGLang's keys are shorter than 200 bytes; those of connectors that contain the path of a
+/// model may be longer than a path (4 KiB). The master keeps each key in memory.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// Maximum length of a key in a record, in bytes. Masters of earlier builds accepted keys of this length, and their data is still loaded.
+/// Maximum length of a key in a record, in bytes. Masters of earlier builds accepted keys of this
+/// length, and their data is still loaded.
 pub const RECORDED_KEY_BYTES_MAX: usize = 1 << 20;
 
 macro_rules! uuid {

@@ -1,7 +1,8 @@
-//! Comments in JSON: `//` and `/* */`, as jsoncpp accepts them. The master's configuration files may contain them.
+//! Comments in JSON: `//` and `/* */`, as jsoncpp accepts them. The master's configuration files
+//! may contain them.
 
-/// Replaces comments with spaces. Everything else stays on its line and in its column. A comment that is not closed stays, so that a JSON
-/// parser reports it.
+/// Replaces comments with spaces. Everything else stays on its line and in its column. A comment
+/// that is not closed stays, so that a JSON parser reports it.
 pub fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

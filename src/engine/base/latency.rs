@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of the buckets in nanoseconds: 10 µs to 10 s. Longer durations are in a last bucket without a bound.
+/// Upper bounds of the buckets in nanoseconds: 10 µs to 10 s. Longer durations are in a last bucket
+/// without a bound.
 const BOUNDS_NS: [u64; 19] = [
     10_000,
     25_000,
@@ -47,7 +48,8 @@ impl LatencyHistogram {
         self.sum_ns.fetch_add(ns.saturating_mul(count), Ordering::Relaxed);
     }
 
-    /// The current values. Values recorded at the same time may be in the buckets and not yet in the sum, or the reverse.
+    /// The current values. Values recorded at the same time may be in the buckets and not yet in
+    /// the sum, or the reverse.
     pub fn snapshot(&self) -> LatencySnapshot {
         LatencySnapshot {
             buckets: std::array::from_fn(|bucket| self.buckets[bucket].load(Ordering::Relaxed)),
@@ -82,7 +84,8 @@ impl LatencySnapshot {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// Writes the series of a histogram in the Prometheus text format, in seconds. `labels` is empty, or a list such as `method="Ping"`.
+    /// Writes the series of a histogram in the Prometheus text format, in seconds. `labels` is
+    /// empty, or a list such as `method="Ping"`.
     pub fn write_series(&self, out: &mut String, name: &str, labels: &str) {
         let (separator, whole) = match labels {
             "" => ("", String::new()),

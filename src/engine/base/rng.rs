@@ -21,7 +21,8 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Generates the next pseudo-random number that is at least 0 and less than `bound`. `bound` must not be 0.
+    /// Generates the next pseudo-random number that is at least 0 and less than `bound`. `bound`
+    /// must not be 0.
     #[inline]
     pub fn below(&mut self, bound: usize) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "the product's upper half is below bound")]

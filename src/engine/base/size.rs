@@ -31,8 +31,9 @@ pub enum ParseSizeError {
 impl FromStr for ByteSize {
     type Err = ParseSizeError;
 
-    /// Accepts upstream's grammar (all units are powers of 1024, fractions are allowed, case is ignored): `16gb`, `1.5 GB`, `64m`, `4096`.
-    /// Also accepts Kubernetes' `16Gi` and `16GiB`, with the same meaning.
+    /// Accepts upstream's grammar (all units are powers of 1024, fractions are allowed, case is
+    /// ignored): `16gb`, `1.5 GB`, `64m`, `4096`. Also accepts Kubernetes' `16Gi` and `16GiB`, with
+    /// the same meaning.
     fn from_str(text: &str) -> Result<ByteSize, ParseSizeError> {
         let bad = || ParseSizeError::Syntax { text: text.to_owned() };
         let too_large = || ParseSizeError::TooLarge { text: text.to_owned() };
@@ -61,7 +62,8 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// Formats the size with a binary unit and at most two decimal places: `16 GiB`, `1.50 MiB`, `17 B`.
+    /// Formats the size with a binary unit and at most two decimal places: `16 GiB`, `1.50 MiB`,
+    /// `17 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             n if n >= Self::TIB => (Self::TIB, "TiB"),

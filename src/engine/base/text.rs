@@ -6,13 +6,15 @@ use std::fmt;
 /// Maximum number of characters shown from a key in an error message.
 const SHOWN_MAX: usize = 64;
 
-/// Returns `text` as a single line: control and invisible characters become Rust escapes (`\n`, `\u{1b}`), and `\` becomes `\\`.
+/// Returns `text` as a single line: control and invisible characters become Rust escapes (`\n`,
+/// `\u{1b}`), and `\` becomes `\\`.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\\' => out.push_str("\\\\"),
-            // `escape_debug` would also escape quotes, which is unnecessary without quotes around the text.
+            // `escape_debug` would also escape quotes, which is unnecessary without quotes around
+            // the text.
             '"' | '\'' => out.push(c),
             _ => out.extend(c.escape_debug()),
         }
@@ -20,8 +22,9 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns `text` with control characters other than newlines as Rust escapes (`\t`, `\u{1b}`), so that a terminal does not interpret
-/// them. Unlike [`escaped`], it can be applied to text that is already escaped.
+/// Returns `text` with control characters other than newlines as Rust escapes (`\t`, `\u{1b}`), so
+/// that a terminal does not interpret them. Unlike [`escaped`], it can be applied to text that is
+/// already escaped.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let is_unsafe = |c: char| c.is_control() && c != '\n';
     if !text.contains(is_unsafe) {
@@ -37,14 +40,14 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns at most `most` characters of `text`, with control characters replaced by spaces. Used to print another program's message on a
-/// single line.
+/// Returns at most `most` characters of `text`, with control characters replaced by spaces. Used to
+/// print another program's message on a single line.
 pub fn one_line(text: &str, most: usize) -> String {
     text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Returns `text` with secrets in URLs masked: the part of the authority before the `@` becomes `***`, except that a
-/// user name before a `:` is kept.
+/// Returns `text` with secrets in URLs masked: the part of the authority before the `@` becomes
+/// `***`, except that a user name before a `:` is kept.
 pub fn masked(text: &str) -> Cow<'_, str> {
     const SCHEME_END: &str = "://";
     let mut out = String::new();
@@ -69,8 +72,8 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns an address with secrets masked as in [`masked`], also if the address has no scheme: `user:password@host:1` becomes
-/// `user:***@host:1`.
+/// Returns an address with secrets masked as in [`masked`], also if the address has no scheme:
+/// `user:password@host:1` becomes `user:***@host:1`.
 pub fn masked_address(text: &str) -> Cow<'_, str> {
     match secret_of(text).and_then(|secret| Some((secret, secret.split_once(':')?.0))) {
         Some((secret, user)) => Cow::Owned(format!("{user}:***{}", masked(&text[secret.len()..]))),

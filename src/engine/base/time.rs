@@ -43,7 +43,8 @@ impl Sub<Duration> for Mono {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unix(pub i64);
 
-/// A duration for messages, rounded: `12.3 us`, `250 ms`, `1.0 s`, `33 s`, `5 min`, `7 h`, `3 days`. A whole number of a unit has no decimal.
+/// A duration for messages, rounded: `12.3 us`, `250 ms`, `1.0 s`, `33 s`, `5 min`, `7 h`,
+/// `3 days`. A whole number of a unit has no decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundedDuration(pub Duration);
 

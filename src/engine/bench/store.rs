@@ -1,7 +1,7 @@
 //! Benchmark for puts and gets: latency, throughput and CPU cost of batches.
 //!
-//! Clients run concurrently, each with its own connection to the master, and process one batch after another. All keys in a run share a
-//! prefix, which is used to remove them.
+//! Clients run concurrently, each with its own connection to the master, and process one batch
+//! after another. All keys in a run share a prefix, which is used to remove them.
 
 mod client;
 mod plan;
@@ -101,8 +101,8 @@ pub struct StoreBench<E: Env> {
 }
 
 impl<E: Env> StoreBench<E> {
-    /// Creates a benchmark with one client task per store in `stores`. `client` is a client of the same process. Counts the objects put or
-    /// read in `done`.
+    /// Creates a benchmark with one client task per store in `stores`. `client` is a client of the
+    /// same process. Counts the objects put or read in `done`.
     ///
     /// # Errors
     /// A client's memory cannot be registered.
@@ -126,7 +126,8 @@ impl<E: Env> StoreBench<E> {
         &self.plan
     }
 
-    /// Removes the objects of a put pass. Returns their number; objects that no longer exist do not count.
+    /// Removes the objects of a put pass. Returns their number; objects that no longer exist do not
+    /// count.
     ///
     /// # Errors
     /// The master did not respond.
@@ -142,8 +143,8 @@ impl<E: Env> StoreBench<E> {
         Ok(removed)
     }
 
-    /// Runs one pass. `goal`: the number of objects to read, or of operations of a mixed pass, unless `duration` limits the pass. A put pass
-    /// puts every object of the plan once.
+    /// Runs one pass. `goal`: the number of objects to read, or of operations of a mixed pass,
+    /// unless `duration` limits the pass. A put pass puts every object of the plan once.
     pub async fn pass(&mut self, kind: PassKind, goal: u32, duration: Option<Duration>) -> StorePass {
         let stored = if kind == PassKind::Put { 0 } else { self.plan.objects };
         let shared = Arc::new(PassState {

@@ -1,7 +1,8 @@
-//! Transfer engine benchmark: throughput, latency and CPU cost of reading or writing a peer's memory.
+//! Transfer engine benchmark: throughput, latency and CPU cost of reading or writing a peer's
+//! memory.
 //!
-//! Threads run batches of identical operations until the duration has elapsed, as Mooncake's `transfer_engine_bench` does. Each thread
-//! uses its own section of each buffer.
+//! Threads run batches of identical operations until the duration has elapsed, as Mooncake's
+//! `transfer_engine_bench` does. Each thread uses its own section of each buffer.
 
 use std::sync::Arc;
 use std::thread;
@@ -105,7 +106,8 @@ pub async fn run<E: Env>(
 ) -> Result<TransferBenchResult, TransferBenchError> {
     let base = target_base(engine, &plan).await?;
     let buffer = Arc::new(buffer);
-    // Register the buffer once, as upstream does. Otherwise, the RDMA transport registers the buffer again for every operation.
+    // Register the buffer once, as upstream does. Otherwise, the RDMA transport registers the
+    // buffer again for every operation.
     engine.register(&buffer, Access::Local).await?;
     let engine = engine.clone();
     let work = move || run_blocking(&engine, &plan, base, &buffer, &env);

@@ -1,4 +1,5 @@
-//! The section `[access]`: which hosts may connect to masters and store nodes, and what HTTP requests must present.
+//! The section `[access]`: which hosts may connect to masters and store nodes, and what HTTP
+//! requests must present.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +12,9 @@ pub enum WriteOrigin {
     Loopback,
 }
 
-/// Access control of mcctl's masters and store nodes. Each key is a flag of `mcctl serve master` and `mcctl serve store`. The files are
-/// paths on plain hosts. In Kubernetes, Secrets contain them ([`crate::KubernetesSection`]).
+/// Access control of mcctl's masters and store nodes. Each key is a flag of `mcctl serve master`
+/// and `mcctl serve store`. The files are paths on plain hosts. In Kubernetes, Secrets contain them
+/// ([`crate::KubernetesSection`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessSection {
@@ -28,7 +30,8 @@ pub struct AccessSection {
     pub client_ca: String,
     /// `--writes-from`: where such requests may come from.
     pub writes_from: WriteOrigin,
-    /// `--protect-metrics`: health, readiness and metrics need a token or a client certificate, too.
+    /// `--protect-metrics`: health, readiness and metrics need a token or a client certificate,
+    /// too.
     pub protect_metrics: bool,
     /// The CAs that Prometheus trusts, as PEM: a path on its host. Empty uses the CAs of that host.
     pub monitoring_ca: String,

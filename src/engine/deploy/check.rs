@@ -19,8 +19,8 @@ use mcctl_base::upstream::{MASTER_FLAGS, find};
 
 /// Maximum number of hosts per list, and of replicas.
 const COUNT_MAX: usize = 4096;
-/// Maximum length of the deployment name. Object names consist of this name and a suffix such as `-prefill-1000`, and must not exceed 63
-/// characters.
+/// Maximum length of the deployment name. Object names consist of this name and a suffix such as
+/// `-prefill-1000`, and must not exceed 63 characters.
 const NAME_MAX: usize = 40;
 /// Minimum memory for a master: its memory usage when no keys are stored.
 const MASTER_MEMORY_MIN: DeploySize = DeploySize(64 << 20);
@@ -89,7 +89,8 @@ fn texts(spec: &DeploymentSpec) -> Result<(), DeployError> {
             return Err(invalid_value(key, what));
         }
     }
-    // These values end up in units, scripts and manifests, which cannot represent line breaks or NUL characters in an argument.
+    // These values end up in units, scripts and manifests, which cannot represent line breaks or
+    // NUL characters in an argument.
     let words: [(&'static str, Vec<&String>); 12] = [
         ("model.path", vec![&model.path]),
         ("model.served_name", vec![&model.served_name]),
@@ -451,7 +452,8 @@ fn hosts(spec: &DeploymentSpec) -> Result<(), DeployError> {
     }
 }
 
-/// Checks that no two masters run on one host, where they would use the same ports and the same data directory.
+/// Checks that no two masters run on one host, where they would use the same ports and the same
+/// data directory.
 fn masters_are_apart(hosts: &[String]) -> Result<(), DeployError> {
     let mut known: BTreeMap<IpAddr, &String> = BTreeMap::new();
     for host in hosts {

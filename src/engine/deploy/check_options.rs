@@ -201,7 +201,8 @@ fn access(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> 
     Ok(())
 }
 
-/// Checks the allowed networks, and that all hosts of the store's processes and clients are in them.
+/// Checks the allowed networks, and that all hosts of the store's processes and clients are in
+/// them.
 fn networks(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> {
     let key = "access.allow_cidr";
     let access = &spec.access;

@@ -1,4 +1,5 @@
-//! Writes a deployment file with a comment for every key. Keys with default values are commented out.
+//! Writes a deployment file with a comment for every key. Keys with default values are commented
+//! out.
 
 use serde_json::Value;
 

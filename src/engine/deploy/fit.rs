@@ -1,6 +1,7 @@
 //! Whether the processes of a deployment fit the hosts that its file describes.
 //!
-//! An error is certain: without headroom and estimates, a host has too little memory, or lacks a device. A warning depends on estimates.
+//! An error is certain: without headroom and estimates, a host has too little memory, or lacks a
+//! device. A warning depends on estimates.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use crate::{DeploymentSpec, Platform, ProcessPlan, ServingMode, StoreProtocol, h
 use mcctl_base::ByteSize;
 use mcctl_base::check::Severity;
 
-/// What the processes on a host need. In Kubernetes, the containers of a pod, whose node may run other pods, too.
+/// What the processes on a host need. In Kubernetes, the containers of a pod, whose node may run
+/// other pods, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostDemand {
     /// The host. In Kubernetes, the workload.
@@ -27,7 +29,8 @@ pub struct HostDemand {
     pub hugepages_min: u64,
     /// Huge pages of processes that are bound to a NUMA node: the node and the number.
     pub bound_pages: Vec<(u32, u64)>,
-    /// Memory, including huge pages, that processes certainly use on the NUMA node to which they are bound, in bytes.
+    /// Memory, including huge pages, that processes certainly use on the NUMA node to which they
+    /// are bound, in bytes.
     pub bound_bytes: Vec<(u32, u64)>,
     /// Base-page memory that must be available when an SGLang server starts, in bytes.
     pub guard: Option<u64>,
@@ -101,7 +104,8 @@ pub struct FitFinding {
     pub remedy: String,
 }
 
-/// Compares the needs of `plans` with the hosts in `spec`. Capacities that the file does not contain are unknown, and never a finding.
+/// Compares the needs of `plans` with the hosts in `spec`. Capacities that the file does not
+/// contain are unknown, and never a finding.
 pub fn fit(spec: &DeploymentSpec, plans: &[ProcessPlan], platform: Platform) -> Vec<FitFinding> {
     let demands = demands(plans, platform);
     let mut found: Vec<FitFinding> = demands.iter().flat_map(|demand| memory(spec, demand)).collect();
@@ -174,7 +178,8 @@ fn memory(spec: &DeploymentSpec, demand: &HostDemand) -> Vec<FitFinding> {
     found
 }
 
-/// The first NUMA node whose processes need more than an equal share of the memory, with their need and the share.
+/// The first NUMA node whose processes need more than an equal share of the memory, with their need
+/// and the share.
 fn overfull_node(spec: &DeploymentSpec, demand: &HostDemand, total: u64) -> Option<(u32, u64, u64)> {
     let share = total / u64::from(spec.host.numa_nodes.filter(|count| *count > 0)?);
     let sum = |node: u32| demand.bound_bytes.iter().filter(|(known, _)| *known == node).map(|(_, bytes)| bytes).sum();

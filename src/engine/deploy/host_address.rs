@@ -1,11 +1,12 @@
-//! The hosts of a deployment file: which addresses belong to one host, and on which addresses its processes listen.
+//! The hosts of a deployment file: which addresses belong to one host, and on which addresses its
+//! processes listen.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use mcctl_base::addr::host_is_loopback;
 
-/// A text that is the same for all addresses that belong to one host: loopback addresses and `localhost`, the spellings of an address, and
-/// the letter cases of a name.
+/// A text that is the same for all addresses that belong to one host: loopback addresses and
+/// `localhost`, the spellings of an address, and the letter cases of a name.
 pub fn host_key(host: &str) -> String {
     let name = host.to_ascii_lowercase();
     let address = match name.parse::<IpAddr>() {
@@ -25,8 +26,8 @@ pub fn is_ipv6(host: &str) -> bool {
     host.parse::<Ipv6Addr>().is_ok()
 }
 
-/// The address on which a process on `host` listens: that of the loopback interface if `host` is on it, otherwise all addresses of the
-/// family of `host`. A name is reached over IPv4.
+/// The address on which a process on `host` listens: that of the loopback interface if `host` is on
+/// it, otherwise all addresses of the family of `host`. A name is reached over IPv4.
 pub(crate) fn bind_address(host: &str) -> &'static str {
     match (is_ipv6(host), host_is_loopback(host)) {
         (false, true) => "127.0.0.1",
@@ -36,7 +37,8 @@ pub(crate) fn bind_address(host: &str) -> &'static str {
     }
 }
 
-/// The address at which a process on `host` reaches its own ports, as in a URL. Python's servers that listen on `::` refuse IPv4.
+/// The address at which a process on `host` reaches its own ports, as in a URL. Python's servers
+/// that listen on `::` refuse IPv4.
 pub(crate) fn own_url_host(host: &str) -> &'static str {
     if is_ipv6(host) { "[::1]" } else { "127.0.0.1" }
 }

@@ -1,4 +1,5 @@
-//! The keys of a deployment file as rows: type, default and meaning. The reference page consists of them.
+//! The keys of a deployment file as rows: type, default and meaning. The reference page consists of
+//! them.
 
 use serde_json::Value;
 

@@ -1,8 +1,10 @@
 //! The deployment file, the processes it describes, and their generated files.
 //!
-//! Text -> [`DeploymentSpec`] -> [`ProcessPlan`]s -> files. [`plan_processes()`] makes all decisions about a process: program, flags,
-//! environment, memory, ports, limits and start order. The writers in [`render`] only format these decisions. The module is pure: it
-//! reads no host files and starts no processes. Values use the syntax that `mooncake` (0.3.13) and `sglang` (0.5.23) parse.
+//! Text -> [`DeploymentSpec`] -> [`ProcessPlan`]s -> files. [`plan_processes()`] makes all
+//! decisions about a process: program, flags, environment, memory, ports, limits and start order.
+//! The writers in [`render`] only format these decisions. The module is pure: it reads no host
+//! files and starts no processes. Values use the syntax that `mooncake` (0.3.13) and `sglang`
+//! (0.5.23) parse.
 #![forbid(unsafe_code)]
 
 mod access;

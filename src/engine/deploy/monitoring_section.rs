@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MonitoringSection {
-    /// URL of a folder with the files of `docs/`, to which the alerts' `runbook_url` point. Empty: the alerts have the path of the installed
-    /// documentation instead.
+    /// URL of a folder with the files of `docs/`, to which the alerts' `runbook_url` point. Empty:
+    /// the alerts have the path of the installed documentation instead.
     pub runbook_base: String,
 }

@@ -11,11 +11,13 @@ use crate::plan::sizing_input::{REGION_BYTES, Services, SizingInput};
 use crate::plan::{SizingError, models};
 use crate::{ComputeDevice, DeployError, DeploymentSpec, FirmMemory, HugePageSize, KvCache, StoreProtocol};
 
-/// Memory that a rank needs in addition to its cache: Python, libraries, the CUDA context, staging. A conservative estimate, in bytes.
+/// Memory that a rank needs in addition to its cache: Python, libraries, the CUDA context, staging.
+/// A conservative estimate, in bytes.
 const RANK_BYTES: u64 = 4 << 30;
 /// Memory that a server needs in addition to its ranks: tokenizer, detokenizer, HTTP. In bytes.
 const ENGINE_BYTES: u64 = 4 << 30;
-/// Memory that a store node needs in addition to its segment: Python, the library, page tables. In bytes.
+/// Memory that a store node needs in addition to its segment: Python, the library, page tables. In
+/// bytes.
 const NODE_BYTES: u64 = 1 << 30;
 /// Staging buffer of the SSD tier, `MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES`.
 const STAGING_BYTES: u64 = 1_342_177_280;
@@ -66,7 +68,8 @@ pub(crate) fn ranks_on_host(spec: &DeploymentSpec) -> Result<u64, DeployError> {
     Ok(layout(spec)?.stages_of_host(0).len() as u64)
 }
 
-/// The requirements of a server process on one host, with all its ranks. Without `uses_store`, HiCache is off.
+/// The requirements of a server process on one host, with all its ranks. Without `uses_store`,
+/// HiCache is off.
 pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessMemory, DeployError> {
     let model = &spec.model;
     let layout = layout(spec)?;
@@ -98,7 +101,8 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let geometry = match models::by_name(known) {
         Ok(found) => Some(found.geometry),
         Err(error) if !model.known_as.is_empty() => return Err(DeployError::Plan { key: "model.known_as", error }),
-        // A ratio yields a number of tokens. If the bytes per token are unknown, so is the L2 size in bytes.
+        // A ratio yields a number of tokens. If the bytes per token are unknown, so is the L2 size
+        // in bytes.
         Err(_) if matches!(l2_size, L2Size::Ratio { .. }) => {
             if page.is_some() {
                 return Err(invalid_value(
@@ -131,7 +135,8 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let found = need(&planned).map_err(|error| DeployError::Plan { key: "model", error })?;
     let too_large = || DeployError::Plan { key: "model", error: SizingError::TooLarge { what: "the server's memory" } };
     let l2 = found.ranks.iter().map(|rank| rank.l2.most).max().unwrap_or(0);
-    // SGLang's startup memory check requires free base-page memory for L2 and a reserve, even if L2 uses huge pages.
+    // SGLang's startup memory check requires free base-page memory for L2 and a reserve, even if L2
+    // uses huge pages.
     let mut bytes = l2.checked_mul(ranks).and_then(|l2| l2.checked_add(bare + RESERVE_BYTES)).ok_or_else(too_large)?;
     let mut firm = FirmMemory {
         guard: Some(found.guard_bytes),

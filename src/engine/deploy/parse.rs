@@ -10,7 +10,8 @@ use crate::keys::KEYS;
 use crate::{DeployError, DeploySize, DeploymentSpec, parser_error};
 use mcctl_base::text::Quoted;
 
-/// Limit on the size of a deployment file, in bytes. A file with three lists of 4096 IPv4 addresses has 240 KiB.
+/// Limit on the size of a deployment file, in bytes. A file with three lists of 4096 IPv4 addresses
+/// has 240 KiB.
 pub const FILE_BYTES_MAX: usize = 256 << 10;
 
 /// The format of a deployment file.
@@ -79,7 +80,8 @@ pub fn parse(text: &str, format: FileFormat, sets: &[String]) -> Result<Deployme
     spec_of(&tree).map_err(|error| parser_error::of_message(&error.to_string(), None, None))
 }
 
-/// Maximum nesting depth of brackets in YAML. The parser's run time is quadratic in this depth. Real files have two levels.
+/// Maximum nesting depth of brackets in YAML. The parser's run time is quadratic in this depth.
+/// Real files have two levels.
 const NESTING_MAX: u32 = 64;
 
 /// Rejects deeply nested YAML. Brackets in strings and comments count as well.

@@ -1,4 +1,5 @@
-//! Errors of the TOML and YAML parsers, in the terms of a deployment file: the key, what is expected, and what the file contains.
+//! Errors of the TOML and YAML parsers, in the terms of a deployment file: the key, what is
+//! expected, and what the file contains.
 
 use toml::de::{DeTable, DeValue};
 
@@ -34,7 +35,8 @@ pub(super) fn of_yaml(text: &str, error: &serde_yaml_ng::Error) -> DeployError {
     DeployError::WrongValue { line, key, what: "the key is set twice".to_owned() }
 }
 
-/// A parser's message about the value of `key` as an error. Unknown fields become [`DeployError::UnknownKey`].
+/// A parser's message about the value of `key` as an error. Unknown fields become
+/// [`DeployError::UnknownKey`].
 pub(super) fn of_message(message: &str, line: Option<usize>, key: Option<String>) -> DeployError {
     let unknown = message.split_once("unknown field `").and_then(|(_, rest)| rest.split_once('`'));
     if let Some((name, rest)) = unknown {
@@ -63,7 +65,8 @@ fn nearest(key: &str, rest: &str) -> Option<String> {
     known.min_by_key(distance).map(str::to_owned)
 }
 
-/// What is expected, and what was found, without names of Rust's types. `None` if the message has another form.
+/// What is expected, and what was found, without names of Rust's types. `None` if the message has
+/// another form.
 pub(super) fn plain(message: &str) -> Option<String> {
     if let Some(rest) = message.strip_prefix("unknown variant `") {
         let (found, known) = rest.split_once("`, expected ")?;
@@ -149,7 +152,8 @@ fn path_in_value(value: &DeValue<'_>, at: usize) -> Option<String> {
     }
 }
 
-/// The line of the second key `name` in the YAML mapping that begins at `line` and `column`, both counted from 1.
+/// The line of the second key `name` in the YAML mapping that begins at `line` and `column`, both
+/// counted from 1.
 fn second_line(text: &str, line: usize, column: usize, name: &str) -> Option<usize> {
     let is_flow = text.lines().nth(line.checked_sub(1)?)?.chars().nth(column.checked_sub(1)?) == Some('{');
     let mut found = 0;

@@ -1,4 +1,5 @@
-//! Secrets that a deployment file contains as plain text. Every user of a host can read the rendered files, which contain them, too.
+//! Secrets that a deployment file contains as plain text. Every user of a host can read the
+//! rendered files, which contain them, too.
 
 use std::collections::BTreeMap;
 

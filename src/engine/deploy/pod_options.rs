@@ -46,7 +46,8 @@ pub struct ExtraVolume {
     /// Whether containers may write to the volume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writable: bool,
-    /// The roles whose pods have the volume: master, store, server, prefill, decode, router. Empty means the servers.
+    /// The roles whose pods have the volume: master, store, server, prefill, decode, router. Empty
+    /// means the servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
 }

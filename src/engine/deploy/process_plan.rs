@@ -112,7 +112,8 @@ pub struct FirmMemory {
 /// The resources of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessResources {
-    /// Limit on base-page memory, including headroom, in bytes. `None` if the limit depends on a pool of unknown size.
+    /// Limit on base-page memory, including headroom, in bytes. `None` if the limit depends on a
+    /// pool of unknown size.
     pub memory: Option<u64>,
     /// What of `memory` and `hugepages` is certain.
     pub firm: FirmMemory,
@@ -137,10 +138,12 @@ pub struct HostMount {
     pub writes: bool,
 }
 
-/// A directory whose contents outlive the process. In containers, a volume of its own is mounted there.
+/// A directory whose contents outlive the process. In containers, a volume of its own is mounted
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataVolume {
-    /// Name of the volume: a DNS label, unique on its host. In a StatefulSet, each pod has a claim of its own.
+    /// Name of the volume: a DNS label, unique on its host. In a StatefulSet, each pod has a claim
+    /// of its own.
     pub name: String,
     pub path: String,
     /// Disk space that the contents may need, in bytes.
@@ -154,18 +157,21 @@ pub struct DataVolume {
 pub struct SecretFile {
     /// The flag that names the file, without dashes.
     pub flag: &'static str,
-    /// On plain hosts, the path of the file. In Kubernetes, the name of a Secret with the key [`SecretFile::KEY`].
+    /// On plain hosts, the path of the file. In Kubernetes, the name of a Secret with the key
+    /// [`SecretFile::KEY`].
     pub source: String,
 }
 
 impl SecretFile {
-    /// The key in a Kubernetes Secret, and the file's name in a pod and in the credentials of a unit.
+    /// The key in a Kubernetes Secret, and the file's name in a pod and in the credentials of a
+    /// unit.
     pub const KEY: &str = "ha-secret";
     /// Where a Secret is mounted in a pod.
     pub const DIRECTORY: &str = "/etc/mcctl-secret";
 }
 
-/// A file of access control that a process reads, and reads again when it changes. A flag in `argv` names its path.
+/// A file of access control that a process reads, and reads again when it changes. A flag in `argv`
+/// names its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessFile {
     /// The path that the process opens.
@@ -207,13 +213,15 @@ pub struct DrainHook {
 
 /// A process on a plain host, or the container of a workload in Kubernetes.
 ///
-/// On plain hosts, each `ProcessPlan` is one process: `host` names its host; `replicas` and `size` are 1. In Kubernetes, each one is a
-/// container template. Plans with the same `workload` are containers of one pod (NUMA nodes). The workload has `replicas` groups
-/// of `size` pods. Values may use `$(POD_IP)` and, if `size` is above 1, `$(NODE_RANK)` (with RBG, its own variables). The writer must
-/// define these variables before the values that use them.
+/// On plain hosts, each `ProcessPlan` is one process: `host` names its host; `replicas` and `size`
+/// are 1. In Kubernetes, each one is a container template. Plans with the same `workload` are
+/// containers of one pod (NUMA nodes). The workload has `replicas` groups of `size` pods. Values
+/// may use `$(POD_IP)` and, if `size` is above 1, `$(NODE_RANK)` (with RBG, its own variables). The
+/// writer must define these variables before the values that use them.
 ///
-/// In Kubernetes, values rely on these names: without high availability, the ClusterIP Service `NAME-master`. Otherwise, and for
-/// engines, a headless Service with the name of the workload, whose pods are `WORKLOAD-i`. With RBG, the Service is `s-WORKLOAD`.
+/// In Kubernetes, values rely on these names: without high availability, the ClusterIP Service
+/// `NAME-master`. Otherwise, and for engines, a headless Service with the name of the workload,
+/// whose pods are `WORKLOAD-i`. With RBG, the Service is `s-WORKLOAD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessPlan {
     pub role: ComponentRole,
@@ -239,7 +247,8 @@ pub struct ProcessPlan {
     pub secret: Option<SecretFile>,
     /// Files of access control.
     pub access: Vec<AccessFile>,
-    /// In containers on plain hosts, a named volume for downloaded models, at [`ProcessPlan::MODEL_CACHE`].
+    /// In containers on plain hosts, a named volume for downloaded models, at
+    /// [`ProcessPlan::MODEL_CACHE`].
     pub model_cache: Option<String>,
     pub probes: ProbeSet,
     /// Roles whose processes start earlier.
@@ -251,7 +260,8 @@ pub struct ProcessPlan {
 }
 
 impl ProcessPlan {
-    /// The directory for downloaded models in a container: the default of the Hub's client for root.
+    /// The directory for downloaded models in a container: the default of the Hub's client for
+    /// root.
     pub const MODEL_CACHE: &str = "/root/.cache/huggingface";
 
     /// The value of the variable `name`.
@@ -284,7 +294,8 @@ impl ProcessPlan {
         ))
     }
 
-    /// The drain command. It needs Python, which upstream's node image contains. Upstream's nodes serve REST on IPv4 only.
+    /// The drain command. It needs Python, which upstream's node image contains. Upstream's nodes
+    /// serve REST on IPv4 only.
     pub fn drain_argv(&self) -> Option<Vec<String>> {
         let drain = self.drain.as_ref()?;
         let script = format!(
@@ -301,8 +312,8 @@ impl ProcessPlan {
         self.argv.iter().cloned().chain(flag).collect()
     }
 
-    /// Program and arguments in a container: the wait, then numactl (which needs SYS_NICE) to bind to the NUMA node. The shell
-    /// execs the program, so that signals reach it.
+    /// Program and arguments in a container: the wait, then numactl (which needs SYS_NICE) to bind
+    /// to the NUMA node. The shell execs the program, so that signals reach it.
     pub fn container_argv(&self) -> Vec<String> {
         let in_pod = format!("{}/{}", SecretFile::DIRECTORY, SecretFile::KEY);
         let path = self.secret.as_ref().filter(|_| !self.host.is_empty()).map_or(&in_pod, |secret| &secret.source);

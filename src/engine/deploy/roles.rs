@@ -14,8 +14,8 @@ impl DeploymentSpec {
         }
     }
 
-    /// Whether the servers with `role` use the store. Decode servers receive the KV cache from prefill servers, and use the store only to
-    /// keep what they generate.
+    /// Whether the servers with `role` use the store. Decode servers receive the KV cache from
+    /// prefill servers, and use the store only to keep what they generate.
     pub fn uses_store(&self, role: ComponentRole) -> bool {
         role.is_engine() && (role != ComponentRole::Decode || self.serving.decode.offload)
     }

@@ -70,13 +70,14 @@ impl DeploymentSpec {
         format!("/var/lib/mcctl/{}-master", self.name)
     }
 
-    /// Whether each master has a directory or a volume of its own on `platform`. The pods of a role in a RoleBasedGroup share their volumes,
-    /// because it has no claim templates.
+    /// Whether each master has a directory or a volume of its own on `platform`. The pods of a role
+    /// in a RoleBasedGroup share their volumes, because it has no claim templates.
     pub fn has_volume_per_master(&self, platform: Platform) -> bool {
         self.master.ha.is_none() || platform != Platform::Rbg
     }
 
-    /// The platform that the file describes: Kubernetes if it has settings for Kubernetes, and no host but the default one.
+    /// The platform that the file describes: Kubernetes if it has settings for Kubernetes, and no
+    /// host but the default one.
     pub fn main_platform(&self) -> Platform {
         let serving = &self.serving;
         let lists =
@@ -94,7 +95,8 @@ impl DeploymentSpec {
         if self.host.nic_numa.is_empty() { self.transfer.nic_nodes } else { self.host.nic_numa.len() as u64 }
     }
 
-    /// The data directory of each master on `platform`. `None` if the state is in memory only. Upstream's master has no such directory.
+    /// The data directory of each master on `platform`. `None` if the state is in memory only.
+    /// Upstream's master has no such directory.
     pub fn data_dir(&self, platform: Platform) -> Option<String> {
         if !self.has_volume_per_master(platform) {
             return None;
@@ -162,7 +164,8 @@ impl KvCache {
 pub struct ModelSection {
     /// `--model-path`: a directory, or a Hugging Face Hub name.
     pub path: String,
-    /// The model that determines the cache size, if the path does not identify the model. If unset, only bounds on sizes are known.
+    /// The model that determines the cache size, if the path does not identify the model. If unset,
+    /// only bounds on sizes are known.
     pub known_as: String,
     /// `--served-model-name`; empty omits the flag.
     pub served_name: String,
@@ -183,7 +186,8 @@ pub struct ModelSection {
     pub hicache_size_gb: Option<u64>,
     /// L2 size as a multiple of the device pool size.
     pub hicache_ratio: Option<f64>,
-    /// Number of tokens in the device pool, to which `hicache_ratio` refers. Without it, the L2 size cannot be computed from the ratio.
+    /// Number of tokens in the device pool, to which `hicache_ratio` refers. Without it, the L2
+    /// size cannot be computed from the ratio.
     pub device_tokens: Option<u64>,
     /// `--hicache-write-policy`.
     pub write_policy: String,
@@ -194,7 +198,8 @@ pub struct ModelSection {
     /// Additional SGLang flags, passed unchanged.
     pub extra_args: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// `HF_HOME`: the directory for downloaded models on each host. Empty uses SGLang's default and, in containers, a named volume.
+    /// `HF_HOME`: the directory for downloaded models on each host. Empty uses SGLang's default
+    /// and, in containers, a named volume.
     pub cache_dir: String,
     /// `HF_TOKEN_PATH`: a file with the token of the Hugging Face Hub on each host.
     pub token_file: String,
@@ -246,12 +251,14 @@ pub struct MasterSection {
     pub client_ttl_s: u64,
     /// Memory of the process: about 1 GiB per million keys.
     pub memory: DeploySize,
-    /// Directory for the log and the snapshots of mcctl's master. Unset uses [`DeploymentSpec::default_data_dir`]; empty keeps the state in
-    /// memory only. Several masters have one each, at this path on their hosts or in their pods.
+    /// Directory for the log and the snapshots of mcctl's master. Unset uses
+    /// [`DeploymentSpec::default_data_dir`]; empty keeps the state in memory only. Several masters
+    /// have one each, at this path on their hosts or in their pods.
     pub data_dir: Option<String>,
     /// Additional master flags, passed unchanged.
     pub extra_flags: Vec<String>,
-    /// For a lab: several masters may run on one host. The second one uses the next ports and a directory of its own, and so on.
+    /// For a lab: several masters may run on one host. The second one uses the next ports and a
+    /// directory of its own, and so on.
     pub lab: bool,
     /// Settings for more than one master.
     pub ha: Option<HighAvailability>,
@@ -286,7 +293,8 @@ pub struct HighAvailability {
     pub replicas: u32,
     /// Namespace of the election. Must match on masters and clients.
     pub cluster_id: String,
-    /// Path of the file with the secret of the replication, on each master's host. In Kubernetes, `kubernetes.ha_secret` has it.
+    /// Path of the file with the secret of the replication, on each master's host. In Kubernetes,
+    /// `kubernetes.ha_secret` has it.
     pub secret_file: String,
     /// Replicate the metadata, so that a failover preserves the keys. mcctl's masters always do.
     pub oplog: bool,
@@ -329,7 +337,8 @@ pub enum MetadataKind {
     /// `P2PHANDSHAKE`: direct handshakes, without a service that could lose its records.
     #[default]
     P2p,
-    /// An HTTP service in the master. It keeps its records in the master's data directory, if there is one.
+    /// An HTTP service in the master. It keeps its records in the master's data directory, if there
+    /// is one.
     Http,
 }
 
@@ -344,7 +353,8 @@ pub struct TransferSection {
     pub gid_index: Option<u32>,
     /// Number of NUMA nodes with NICs. RDMA segments are spread across them.
     pub nic_nodes: u64,
-    /// Whether clients send and verify checksums of whole objects. Without it, mcctl's clients do, and the wheel's do not.
+    /// Whether clients send and verify checksums of whole objects. Without it, mcctl's clients do,
+    /// and the wheel's do not.
     pub checksums: Option<bool>,
 }
 
@@ -382,7 +392,8 @@ impl StoreProtocol {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SegmentSection {
-    /// Memory per server (a TP x PP group), divided among its ranks. With 0, servers contribute nothing.
+    /// Memory per server (a TP x PP group), divided among its ranks. With 0, servers contribute
+    /// nothing.
     pub engines: DeploySize,
 }
 
@@ -406,7 +417,8 @@ pub struct NodesSection {
     pub numa: Vec<u32>,
     /// REST port of the first process on a host. The other processes use the ports that follow.
     pub rest_port: u16,
-    /// Client HTTP port (upstream's health and metrics) of the first process on a host. The other processes use the ports that follow.
+    /// Client HTTP port (upstream's health and metrics) of the first process on a host. The other
+    /// processes use the ports that follow.
     pub client_http_port: u16,
     /// Directory for the SSD tier; empty disables it.
     pub ssd_path: String,
@@ -537,7 +549,8 @@ pub struct PdServersSection {
     pub devices: Vec<String>,
     /// The first GPU on each host. Without it, servers on one host use consecutive GPUs.
     pub first_gpu: Option<u64>,
-    /// Decode only: store the KV cache of generated tokens (`--disaggregation-decode-enable-offload-kvcache`).
+    /// Decode only: store the KV cache of generated tokens
+    /// (`--disaggregation-decode-enable-offload-kvcache`).
     pub offload: bool,
 }
 
@@ -657,7 +670,8 @@ pub struct KubernetesSection {
     pub gpu_resource: String,
     /// Run pods in the host network.
     pub host_network: bool,
-    /// Storage class of the volume for the master's data directory. Empty uses the cluster's default class.
+    /// Storage class of the volume for the master's data directory. Empty uses the cluster's
+    /// default class.
     pub storage_class: String,
     /// Size of that volume. Unset computes it from the master's memory.
     pub master_storage: Option<DeploySize>,
@@ -667,11 +681,13 @@ pub struct KubernetesSection {
     pub model_claim: String,
     /// Directory with the model on each node; empty if there is none.
     pub model_host_path: String,
-    /// Name of a Secret with the secret of the replication between masters, under the key `ha-secret`.
+    /// Name of a Secret with the secret of the replication between masters, under the key
+    /// `ha-secret`.
     pub ha_secret: String,
     /// Mount path of the model.
     pub model_mount: String,
-    /// PersistentVolumeClaim for downloaded models (`HF_HOME`), shared by all servers; empty if there is none.
+    /// PersistentVolumeClaim for downloaded models (`HF_HOME`), shared by all servers; empty if
+    /// there is none.
     pub cache_claim: String,
     /// Alternative to `cache_claim`: a directory on each node.
     pub cache_host_path: String,
@@ -736,10 +752,12 @@ impl Default for KubernetesSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSection {
-    /// Directory that contains `mooncake_master`, `mc_store_rest_server` and `mcctl`. Empty searches PATH.
+    /// Directory that contains `mooncake_master`, `mc_store_rest_server` and `mcctl`. Empty
+    /// searches PATH.
     pub bin_dir: String,
     pub python: String,
-    /// User for the systemd units. Empty: unprivileged users for masters and store nodes, root for engines.
+    /// User for the systemd units. Empty: unprivileged users for masters and store nodes, root for
+    /// engines.
     pub user: String,
     /// Memory of each host, including huge pages.
     pub memory: Option<DeploySize>,

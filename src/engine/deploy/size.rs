@@ -10,8 +10,8 @@ use mcctl_base::ByteSize;
 use mcctl_base::size::ParseSizeError;
 use mcctl_base::text::Quoted;
 
-/// A number of bytes, in the syntax of [`ByteSize`]: all units are powers of 1024, so `16GiB`, `16Gi`, `16GB`, `16gb` and `16g` are the
-/// same size. A bare number is in bytes.
+/// A number of bytes, in the syntax of [`ByteSize`]: all units are powers of 1024, so `16GiB`,
+/// `16Gi`, `16GB`, `16gb` and `16g` are the same size. A bare number is in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeploySize(pub u64);
 
@@ -28,7 +28,8 @@ pub enum DeploySizeError {
 }
 
 impl DeploySize {
-    /// Whether `text` has a unit that also has a decimal meaning (10^9 for `GB`), such as `16gb`, `16GB` or `16g`.
+    /// Whether `text` has a unit that also has a decimal meaning (10^9 for `GB`), such as `16gb`,
+    /// `16GB` or `16g`.
     pub fn is_ambiguous(text: &str) -> bool {
         let unit = text.trim().trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim().to_ascii_lowercase();
         !unit.is_empty() && unit != "b" && !unit.contains('i')

@@ -6,7 +6,8 @@ use crate::DeployError;
 use crate::error::invalid_value;
 use mcctl_base::text::Quoted;
 
-/// Whether `text` is an absolute path without characters that units, scripts or manifests would interpret.
+/// Whether `text` is an absolute path without characters that units, scripts or manifests would
+/// interpret.
 pub(crate) fn is_path(text: &str) -> bool {
     text.starts_with('/') && text.chars().all(|c| c.is_alphanumeric() || "/_-.+@".contains(c))
 }

@@ -1,8 +1,9 @@
-//! Checks of a host and of a running store: the list of all checks, the selection, and the checks of each group.
+//! Checks of a host and of a running store: the list of all checks, the selection, and the checks
+//! of each group.
 //!
-//! The checks leave the host and the cluster unchanged. Ports are probed with a socket that is then closed. Probe objects are
-//! removed from the cluster. A check that cannot run reports `skipped` with the reason; a check never passes merely because its
-//! subject is absent.
+//! The checks leave the host and the cluster unchanged. Ports are probed with a socket that is then
+//! closed. Probe objects are removed from the cluster. A check that cannot run reports `skipped`
+//! with the reason; a check never passes merely because its subject is absent.
 #![forbid(unsafe_code)]
 
 pub mod cluster;

@@ -1,4 +1,5 @@
-//! 26 common problems when running Mooncake with SGLang, and the aspects of each that no check can detect.
+//! 26 common problems when running Mooncake with SGLang, and the aspects of each that no check can
+//! detect.
 //!
 //! Each check lists the problems that it detects.
 

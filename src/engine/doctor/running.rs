@@ -1,6 +1,7 @@
-//! Shared by the checks of running services: formatting helpers, and the conversion of facts into reports. Each group of these checks has
-//! two halves. One gathers facts (sockets, deadlines) and never judges them. The other judges the facts and is pure, so every finding can
-//! be tested without a running service.
+//! Shared by the checks of running services: formatting helpers, and the conversion of facts into
+//! reports. Each group of these checks has two halves. One gathers facts (sockets, deadlines) and
+//! never judges them. The other judges the facts and is pure, so every finding can be tested
+//! without a running service.
 
 use std::time::Duration;
 
@@ -56,7 +57,8 @@ pub(super) fn finding(
     Finding { id, severity, finding: finding.into(), evidence: evidence.into(), remedy: remedy.into(), place: None }
 }
 
-/// The reports of `checks`, in order. `judge` returns each result and how long gathering its facts took.
+/// The reports of `checks`, in order. `judge` returns each result and how long gathering its facts
+/// took.
 pub(super) fn reports(
     checks: &[Check],
     wanted: &dyn Fn(&str) -> bool,

@@ -22,7 +22,8 @@ const NEAR_MAX: usize = 3;
 const LIKENESS_MIN: f64 = 0.7;
 
 impl Selection {
-    /// Selects the checks of `catalogue` that `only` names (all if it is empty) and `skip` does not.
+    /// Selects the checks of `catalogue` that `only` names (all if it is empty) and `skip` does
+    /// not.
     ///
     /// # Errors
     /// A name is neither a check nor a group.

@@ -28,11 +28,13 @@ pub trait ElectionBackend: Clone + Send + Sync + 'static {
     fn renew_lease(&self, lease: i64) -> impl Future<Output = Result<bool, ElectionError>> + Send;
     /// Revokes a lease, which deletes the key that belongs to it.
     fn revoke_lease(&self, lease: i64) -> impl Future<Output = Result<(), ElectionError>> + Send;
-    /// Creates the leader's key and writes the sync record, if there is no key and the record was not changed.
+    /// Creates the leader's key and writes the sync record, if there is no key and the record was
+    /// not changed.
     fn elect(&self, txn: &ElectionTxn) -> impl Future<Output = TxnOutcome> + Send;
     /// Writes the sync record, if neither it nor the leader was changed.
     fn write_sync(&self, txn: &SyncTxn) -> impl Future<Output = TxnOutcome> + Send;
-    /// Deletes the leader's key and writes the sync record, if neither it nor the leader was changed.
+    /// Deletes the leader's key and writes the sync record, if neither it nor the leader was
+    /// changed.
     fn delete_key(&self, txn: &HandOverTxn) -> impl Future<Output = TxnOutcome> + Send;
     /// Watches the leader's key, from now on.
     fn watch(&self) -> impl Future<Output = Result<Self::Watch, ElectionError>> + Send;

@@ -7,7 +7,8 @@ use crate::ha::{ElectionTxn, HandOverTxn, LeaderKey, Observation, SyncRecord, Sy
 use mcctl_base::time::RoundedDuration;
 use mcctl_net::etcd::{EtcdClient, EtcdCompare, EtcdError, EtcdKeyValue, EtcdOp, EtcdTxn, EtcdTxnResult, EtcdWatch};
 
-/// The name of the cluster with this ID, which upstream calls `--cluster_id`. Upstream ignores one slash at its end.
+/// The name of the cluster with this ID, which upstream calls `--cluster_id`. Upstream ignores one
+/// slash at its end.
 pub fn cluster_name(id: &str) -> &str {
     id.strip_suffix('/').unwrap_or(id)
 }
@@ -164,7 +165,8 @@ pub struct EtcdElectionWatch(EtcdWatch);
 
 impl ElectionWatch for EtcdElectionWatch {
     async fn changed(&mut self) -> Result<(), ElectionError> {
-        // The first message, when the watch begins, has no events. An observation then closes the gap before it.
+        // The first message, when the watch begins, has no events. An observation then closes the
+        // gap before it.
         self.0.next().await.map(|_| ()).map_err(unavailable)
     }
 }

@@ -14,7 +14,8 @@ use mcctl_sys::env::{Env, deadline};
 
 /// Pause before the key is read again after a watch has failed.
 const READ_PAUSE: Duration = Duration::from_secs(1);
-/// The key is read again after this time without a change, because a connection may end without notice.
+/// The key is read again after this time without a change, because a connection may end without
+/// notice.
 const WATCH_MAX: Duration = Duration::from_secs(10);
 
 /// The leader when a client begins to follow it, and from then on.
@@ -22,12 +23,13 @@ const WATCH_MAX: Duration = Duration::from_secs(10);
 pub struct LeaderSubscription {
     /// The key's value. It is not an address while a master gets ready.
     pub first: Option<String>,
-    /// The leader's RPC address, as it changes; `None` while no master leads. The key is followed as long as a receiver exists.
+    /// The leader's RPC address, as it changes; `None` while no master leads. The key is followed
+    /// as long as a receiver exists.
     pub leader: watch::Receiver<Option<HostPort>>,
 }
 
-/// Reads the leader's key once, and then follows it: a watch reports each change. While etcd does not answer or no master leads, the key is
-/// read at most once per second.
+/// Reads the leader's key once, and then follows it: a watch reports each change. While etcd does
+/// not answer or no master leads, the key is read at most once per second.
 ///
 /// # Errors
 /// The key cannot be read.
@@ -77,7 +79,8 @@ impl<E: Env> LeaderFollower<E> {
         }
     }
 
-    /// Reports the changes from revision `from` on, until the key does not change for [`WATCH_MAX`].
+    /// Reports the changes from revision `from` on, until the key does not change for
+    /// [`WATCH_MAX`].
     async fn watch(&self, from: u64) -> Result<(), EtcdError> {
         let mut watch = self.election.watch_leader(from).await?;
         while let Ok(events) = deadline(&self.env, WATCH_MAX, watch.next()).await {

@@ -1,7 +1,8 @@
-//! The election's records in a coordination service. [`ElectionBackend`] is the interface, and [`EtcdElection`] keeps them in etcd.
+//! The election's records in a coordination service. [`ElectionBackend`] is the interface, and
+//! [`EtcdElection`] keeps them in etcd.
 //!
-//! The leader's key is `mooncake-store/<cluster>/master_view`, as upstream's clients expect it. The sync record is
-//! `mcctl/<cluster>/sync`, in JSON.
+//! The leader's key is `mooncake-store/<cluster>/master_view`, as upstream's clients expect it. The
+//! sync record is `mcctl/<cluster>/sync`, in JSON.
 #![forbid(unsafe_code)]
 
 mod backend;

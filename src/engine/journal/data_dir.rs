@@ -40,7 +40,8 @@ pub enum ExistingData<'a> {
 pub struct DataDirOptions<'a> {
     /// The cluster that the directory must belong to.
     pub cluster_id: &'a str,
-    /// The kernel's boot ID. If it differs from that of the last process, data that was never synced may be missing.
+    /// The kernel's boot ID. If it differs from that of the last process, data that was never
+    /// synced may be missing.
     pub boot_id: Uuid,
     /// The UUID of the directory, if it is new.
     pub new_uuid: Uuid,
@@ -63,7 +64,8 @@ impl DataDir {
     /// Locks and checks the directory. Creates its identity if it is empty.
     ///
     /// # Errors
-    /// `Locked`; `OtherCluster`; `Invalidated` and `Corrupt` only if existing data is kept; `UnknownFormat`; the disk reports an error.
+    /// `Locked`; `OtherCluster`; `Invalidated` and `Corrupt` only if existing data is kept;
+    /// `UnknownFormat`; the disk reports an error.
     pub fn open(storage: Arc<dyn JournalStorage>, options: &DataDirOptions<'_>) -> Result<DataDir, JournalError> {
         let directory = storage.path();
         if !storage.lock().map_err(JournalError::storage(
@@ -103,7 +105,8 @@ impl DataDir {
         let identity = match identity {
             Some(identity) => {
                 if !identity.started {
-                    // The process that stored it may have ended before its name was durable. A log file's name must not be durable first.
+                    // The process that stored it may have ended before its name was durable. A log
+                    // file's name must not be durable first.
                     sync_directory(&*storage)?;
                 }
                 identity
@@ -146,8 +149,8 @@ impl DataDir {
     /// Delivers the newest valid snapshot and the log after it. Changes nothing on the disk.
     ///
     /// # Errors
-    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error.
-    /// After an error, the delivered items are not the complete state.
+    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`;
+    /// the disk reports an error. After an error, the delivered items are not the complete state.
     pub fn recover<E: From<JournalError>>(
         &self,
         visit: impl FnMut(RecoveredItem<'_>) -> Result<(), E>,
@@ -171,14 +174,16 @@ impl DataDir {
         Ok(report)
     }
 
-    /// The program that wrote a log file or a snapshot, for error messages. `None`: the file cannot be read.
+    /// The program that wrote a log file or a snapshot, for error messages. `None`: the file cannot
+    /// be read.
     pub fn writer_of(&self, file: &str) -> Option<String> {
         let mut header = [0; FILE_HEADER_BYTES];
         let count = read_full(&*self.storage.open(file).ok()?, 0, &mut header).ok()?;
         (count == FILE_HEADER_BYTES).then(|| writer_of(&header))
     }
 
-    /// Begins a log that continues what was recovered, and makes that durable. A torn tail is ignored from now on.
+    /// Begins a log that continues what was recovered, and makes that durable. A torn tail is
+    /// ignored from now on.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -200,7 +205,8 @@ impl DataDir {
             size: config.file_bytes,
             written: Unix(0),
         };
-        // A file number is not used twice, because checksums depend on it. So the new file exists before unused ones are removed.
+        // A file number is not used twice, because checksums depend on it. So the new file exists
+        // before unused ones are removed.
         let writer = LogWriter::start(self.storage.clone(), config, header, kept)?;
         for number in unused.iter().map(|file| file.number).chain(log.foreign.iter().copied()) {
             remove(&*self.storage, &names::log_name(number))?;
@@ -220,7 +226,8 @@ impl DataDir {
         let error = |operation, offset: Option<u64>| JournalError::storage(operation, &name, offset);
         let file = self.storage.open(&name).map_err(error(StorageOperation::Open, None))?;
         let mut bytes = vec![0; COPY_BYTES];
-        // A sync that failed in an earlier process may have left bytes that are only in memory. A later sync skips them.
+        // A sync that failed in an earlier process may have left bytes that are only in memory. A
+        // later sync skips them.
         let range = unproved.map_or(0..0, |range| range.offset..range.end);
         for (offset, count) in pieces(range.start, range.end) {
             let read =
@@ -230,7 +237,8 @@ impl DataDir {
         file.sync().map_err(error(StorageOperation::Sync, None))
     }
 
-    /// Begins a snapshot of the state after frame `sequence`, at the time `at`. One snapshot can be written at a time.
+    /// Begins a snapshot of the state after frame `sequence`, at the time `at`. One snapshot can be
+    /// written at a time.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -247,8 +255,8 @@ impl DataDir {
 
     /// Completes a snapshot, and removes all files older than the previous one. Waits for the disk.
     ///
-    /// The log up to the snapshot becomes durable first, so that the previous snapshot and the log can replace this one. An error while older
-    /// files are removed is only logged.
+    /// The log up to the snapshot becomes durable first, so that the previous snapshot and the log
+    /// can replace this one. An error while older files are removed is only logged.
     ///
     /// # Errors
     /// The disk reports an error. Then the previous snapshot and the log are still complete.
@@ -271,7 +279,8 @@ impl DataDir {
         Ok(())
     }
 
-    /// Removes all snapshots except for the one after `sequence` and the valid one before it, and the log before the latter.
+    /// Removes all snapshots except for the one after `sequence` and the valid one before it, and
+    /// the log before the latter.
     fn remove_older(&self, sequence: u64, log: &LogWriter) -> Result<(), JournalError> {
         let kept = {
             let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
@@ -292,7 +301,8 @@ impl DataDir {
         }
     }
 
-    /// Completes a snapshot in a directory without a log. [`DataDir::recover`] and [`DataDir::start_log`] continue after it.
+    /// Completes a snapshot in a directory without a log. [`DataDir::recover`] and
+    /// [`DataDir::start_log`] continue after it.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -304,7 +314,8 @@ impl DataDir {
         snapshot.finish(summary)
     }
 
-    /// Empties the directory and opens it again, with this UUID. Call it when this value and its log are no longer used.
+    /// Empties the directory and opens it again, with this UUID. Call it when this value and its
+    /// log are no longer used.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -318,8 +329,8 @@ impl DataDir {
         DataDir::open(self.storage.clone(), &options)
     }
 
-    /// Replaces the note: a few bytes for the directory's user. With `durable`, it is on the disk when this returns; otherwise, a loss of
-    /// power may damage it.
+    /// Replaces the note: a few bytes for the directory's user. With `durable`, it is on the disk
+    /// when this returns; otherwise, a loss of power may damage it.
     ///
     /// # Errors
     /// The disk reports an error. Then the note is unchanged or replaced.
@@ -343,11 +354,12 @@ impl DataDir {
         note::remove(&*self.storage)
     }
 
-    /// Marks the directory as incomplete, because this process continues without it. [`DataDir::open`] refuses it from now on. Needs no
-    /// space on the disk.
+    /// Marks the directory as incomplete, because this process continues without it.
+    /// [`DataDir::open`] refuses it from now on. Needs no space on the disk.
     ///
     /// # Errors
-    /// The disk reports an error. Then the directory is not marked, unless the disk has stored the mark in spite of the error.
+    /// The disk reports an error. Then the directory is not marked, unless the disk has stored the
+    /// mark in spite of the error.
     pub fn invalidate(&self) -> Result<(), JournalError> {
         self.marker.invalidate()
     }

@@ -22,14 +22,14 @@ const ZERO_BYTES: usize = 1 << 20;
 /// A directory on a file system.
 pub struct DiskStorage {
     root: PathBuf,
-    /// The locked file, and the directory. An operator may remove the file, so the directory is locked as well if the file system
-    /// can do that.
+    /// The locked file, and the directory. An operator may remove the file, so the directory is
+    /// locked as well if the file system can do that.
     lock: Mutex<Option<(File, Option<File>)>>,
 }
 
 impl DiskStorage {
-    /// Opens a directory, and creates it if it does not exist. Only this user can use it and its files afterwards. If an existing directory
-    /// cannot be restricted, a warning is logged.
+    /// Opens a directory, and creates it if it does not exist. Only this user can use it and its
+    /// files afterwards. If an existing directory cannot be restricted, a warning is logged.
     ///
     /// # Errors
     /// The directory cannot be created, or `root` is not a directory.
@@ -132,7 +132,8 @@ fn create_directory(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         let is_empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
         if is_empty && let Ok(Some(parent)) = path.canonicalize().map(|path| path.parent().map(File::open)) {
-            // A process that was killed may have created the directory. If another user did, this one may not be able to open the parent.
+            // A process that was killed may have created the directory. If another user did, this
+            // one may not be able to open the parent.
             parent.and_then(|parent| parent.sync_all()).unwrap_or_default();
         }
         return Ok(());

@@ -1,7 +1,7 @@
 //! Empties a data directory: moves its files to a subdirectory, or removes them.
 //!
-//! A marker file has the destination in its name. It is durable before the first file moves, and removed after the last one, so that the
-//! next start completes what a crash interrupts.
+//! A marker file has the destination in its name. It is durable before the first file moves, and
+//! removed after the last one, so that the next start completes what a crash interrupts.
 
 use std::io;
 
@@ -12,7 +12,8 @@ use crate::storage::{JournalStorage, StorageOperation};
 /// Maximum number of directories with the same date.
 const SAME_DATE_MAX: u32 = 1000;
 
-/// Moves all files of the journal to a new subdirectory, which is named after `date`. Returns its name.
+/// Moves all files of the journal to a new subdirectory, which is named after `date`. Returns its
+/// name.
 ///
 /// # Errors
 /// The disk reports an error.

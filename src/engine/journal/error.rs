@@ -1,4 +1,5 @@
-//! The errors of a data directory: the disk reports an error, or the directory's contents are wrong.
+//! The errors of a data directory: the disk reports an error, or the directory's contents are
+//! wrong.
 
 use std::fmt;
 use std::io;
@@ -33,7 +34,8 @@ pub enum JournalError {
     /// A payload does not fit into a log file or a snapshot chunk.
     #[error("a payload of {bytes} bytes exceeds the limit of {limit}")]
     PayloadTooLarge { bytes: usize, limit: usize },
-    /// The kernel's boot ID, which tells whether the data of the last process is complete, cannot be read.
+    /// The kernel's boot ID, which tells whether the data of the last process is complete, cannot
+    /// be read.
     #[error("cannot read {}: {cause}", crate::plan::BOOT_ID_PATH)]
     BootId { cause: Arc<io::Error> },
 }
@@ -81,7 +83,8 @@ pub enum Corruption {
     /// The log ends before a sequence number that was durable.
     #[error("the log ends with change {last}, although change {durable} was durable")]
     LogEnd { last: u64, durable: u64 },
-    /// The log ends before a change that the running kernel had accepted, so bytes at its end are lost or damaged.
+    /// The log ends before a change that the running kernel had accepted, so bytes at its end are
+    /// lost or damaged.
     #[error(
         "changes {} to {flushed} are damaged or missing, although they were written completely since this host started",
         last + 1

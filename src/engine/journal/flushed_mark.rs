@@ -1,11 +1,13 @@
-//! The mark of the last change that the kernel has accepted. It protects the end of the log while the kernel runs.
+//! The mark of the last change that the kernel has accepted. It protects the end of the log while
+//! the kernel runs.
 //!
-//! At the end of the log, a write that a kill has interrupted looks like damage. The mark distinguishes the two: it is written after the
-//! frames and before a change counts as stored. So a log that ends before its mark has lost frames, and one that ends at or after it has
-//! not.
+//! At the end of the log, a write that a kill has interrupted looks like damage. The mark
+//! distinguishes the two: it is written after the frames and before a change counts as stored. So a
+//! log that ends before its mark has lost frames, and one that ends at or after it has not.
 //!
-//! The mark is not synced. After a restart of the host, it may be older or newer than the log on the disk, so it counts only while the boot ID
-//! is the same. It has two slots, which are written in turn: if a kill interrupts a write, the other slot has the mark before it.
+//! The mark is not synced. After a restart of the host, it may be older or newer than the log on
+//! the disk, so it counts only while the boot ID is the same. It has two slots, which are written
+//! in turn: if a kill interrupts a write, the other slot has the mark before it.
 
 use std::io;
 use std::sync::Arc;
@@ -35,8 +37,8 @@ pub(super) struct FlushedMark {
 }
 
 impl FlushedMark {
-    /// Creates the file, without a mark. A mark of an earlier process is lost, so the header of the log must state which changes
-    /// that process has stored.
+    /// Creates the file, without a mark. A mark of an earlier process is lost, so the header of the
+    /// log must state which changes that process has stored.
     ///
     /// # Errors
     /// The file cannot be created.
@@ -91,7 +93,8 @@ fn encode(directory: Uuid, boot: Uuid, sequence: u64) -> [u8; SLOT_BYTES] {
     slot
 }
 
-/// The sequence number in a slot. `None`: the slot is empty, damaged, or of another directory or kernel.
+/// The sequence number in a slot. `None`: the slot is empty, damaged, or of another directory or
+/// kernel.
 fn decode(slot: &[u8], directory: Uuid, boot: Uuid) -> Option<u64> {
     let sequence = u64::from_le_bytes(slot.get(40..CRC_AT)?.try_into().ok()?);
     (slot == encode(directory, boot, sequence)).then_some(sequence)

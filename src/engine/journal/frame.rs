@@ -1,7 +1,9 @@
-//! The frames of a log file: encoding, checksums, and the search for valid frames after a damaged one.
+//! The frames of a log file: encoding, checksums, and the search for valid frames after a damaged
+//! one.
 //!
-//! A frame is a header and a payload. The header has the checksum, the length of the payload, the sequence number, the wall-clock time and
-//! the number of frames before it that were not known to be durable. All numbers are little-endian.
+//! A frame is a header and a payload. The header has the checksum, the length of the payload, the
+//! sequence number, the wall-clock time and the number of frames before it that were not known to
+//! be durable. All numbers are little-endian.
 
 use crc32c::crc32c_append;
 
@@ -20,7 +22,8 @@ const UNSYNCED_AT: usize = 24;
 pub(super) struct Frame<'a> {
     pub sequence: u64,
     pub at: Unix,
-    /// Number of frames before this one that were not known to be durable when it was written. `u32::MAX`: this many or more.
+    /// Number of frames before this one that were not known to be durable when it was written.
+    /// `u32::MAX`: this many or more.
     pub unsynced: u32,
     pub payload: &'a [u8],
 }
@@ -58,8 +61,9 @@ pub(super) struct FrameRun {
     pub last: u64,
 }
 
-/// Completes the frames at the beginning of `buffer` that fit into `room` bytes: writes their checksums for a file with this `seed`, and
-/// how many frames before each are after `durable`. `None`: the first frame does not fit.
+/// Completes the frames at the beginning of `buffer` that fit into `room` bytes: writes their
+/// checksums for a file with this `seed`, and how many frames before each are after `durable`.
+/// `None`: the first frame does not fit.
 pub(super) fn seal_run(buffer: &mut [u8], room: u64, seed: u32, durable: u64) -> Option<FrameRun> {
     let mut run: Option<FrameRun> = None;
     let mut at = 0;
@@ -80,7 +84,8 @@ pub(super) fn seal_run(buffer: &mut [u8], room: u64, seed: u32, durable: u64) ->
     run
 }
 
-/// The frame at the beginning of `bytes`. `None`: the bytes are not a valid frame of a file with this `seed`.
+/// The frame at the beginning of `bytes`. `None`: the bytes are not a valid frame of a file with
+/// this `seed`.
 pub(super) fn parse(bytes: &[u8], seed: u32) -> Option<Frame<'_>> {
     let header = bytes.get(..FRAME_HEADER_BYTES)?;
     let end = FRAME_HEADER_BYTES.checked_add(length(header))?;
@@ -100,15 +105,18 @@ pub(super) fn parse(bytes: &[u8], seed: u32) -> Option<Frame<'_>> {
     })
 }
 
-/// The size of the frame whose header is `header`, which may be damaged. `None`: the header is short.
+/// The size of the frame whose header is `header`, which may be damaged. `None`: the header is
+/// short.
 pub(super) fn size(header: &[u8]) -> Option<usize> {
     (header.len() >= FRAME_HEADER_BYTES).then(|| FRAME_HEADER_BYTES.saturating_add(length(header)))
 }
 
-/// The first valid frame at or after `from` whose sequence number is at least `least`, with its offset. `from` may be inside a frame.
+/// The first valid frame at or after `from` whose sequence number is at least `least`, with its
+/// offset. `from` may be inside a frame.
 pub(super) fn find(bytes: &[u8], from: usize, seed: u32, least: u64) -> Option<(usize, Frame<'_>)> {
     let last = bytes.len().checked_sub(FRAME_HEADER_BYTES)?;
-    // Computing a checksum takes long. The sequence number is checked first, and excludes almost all offsets.
+    // Computing a checksum takes long. The sequence number is checked first, and excludes almost
+    // all offsets.
     let most = least.saturating_add(bytes.len() as u64).saturating_add(u64::from(u32::MAX));
     (from..=last).find_map(|at| {
         let sequence = word(&bytes[at..], SEQUENCE_AT);

@@ -1,4 +1,5 @@
-//! The header of log files and snapshots: the type of the file, the program that wrote it, and the directory that it belongs to.
+//! The header of log files and snapshots: the type of the file, the program that wrote it, and the
+//! directory that it belongs to.
 
 use crc32c::crc32c;
 
@@ -35,8 +36,8 @@ impl FileKind {
 
 /// The header of a log file or a snapshot.
 ///
-/// All formats have the magic number, the format, the writer and the checksum at the same offsets, so that the writer of an unknown format
-/// can be named.
+/// All formats have the magic number, the format, the writer and the checksum at the same offsets,
+/// so that the writer of an unknown format can be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileHeader {
     pub kind: FileKind,
@@ -46,12 +47,13 @@ pub(super) struct FileHeader {
     pub boot: Uuid,
     /// The number of the log file, or the sequence number of the snapshot.
     pub number: u64,
-    /// Log files: the number of the file that precedes this one, or 0. Files between the two are not part of the log. 0 in snapshots.
+    /// Log files: the number of the file that precedes this one, or 0. Files between the two are
+    /// not part of the log. 0 in snapshots.
     pub previous: u64,
     /// Log files: frames up to this one were durable when the file was created. 0 in snapshots.
     pub durable: u64,
-    /// Log files: this is the first file of a process, and `durable` is the last frame before it. Frames after `durable` in earlier files
-    /// are not part of the log. `false` in snapshots.
+    /// Log files: this is the first file of a process, and `durable` is the last frame before it.
+    /// Frames after `durable` in earlier files are not part of the log. `false` in snapshots.
     pub starts_log: bool,
     /// Log files: the size with which the file was created. 0 in snapshots.
     pub size: u64,
@@ -129,7 +131,8 @@ impl FileHeader {
         Ok(())
     }
 
-    /// The first value of the checksums in this file. Bytes of another file, which a disk may show after a power loss, do not match it.
+    /// The first value of the checksums in this file. Bytes of another file, which a disk may show
+    /// after a power loss, do not match it.
     pub(super) fn seed(&self) -> u32 {
         crc32c::crc32c_append(crc32c(&self.directory.0.to_le_bytes()), &self.number.to_le_bytes())
     }

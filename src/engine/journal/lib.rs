@@ -1,7 +1,9 @@
-//! Logs and snapshots on disk: of the master's state, and of the metadata service's records. Payloads are opaque bytes.
+//! Logs and snapshots on disk: of the master's state, and of the metadata service's records.
+//! Payloads are opaque bytes.
 //!
-//! A [`DataDir`] is one directory, used by one process. [`DataDir::recover`] delivers the newest valid snapshot and the log after it.
-//! [`DataDir::start_log`] begins a [`LogWriter`], which appends frames to preallocated files. [`DataDir::begin_snapshot`] and
+//! A [`DataDir`] is one directory, used by one process. [`DataDir::recover`] delivers the newest
+//! valid snapshot and the log after it. [`DataDir::start_log`] begins a [`LogWriter`], which
+//! appends frames to preallocated files. [`DataDir::begin_snapshot`] and
 //! [`DataDir::publish_snapshot`] write snapshots, and remove the log that is no longer needed.
 //!
 //! The disk is a [`JournalStorage`]: [`DiskStorage`], or [`SimulatedStorage`] in tests.

@@ -5,7 +5,8 @@ use crate::frame::Frame;
 use crate::header::FILE_HEADER_BYTES;
 use crate::log_file::KnownLogFile;
 
-/// The incomplete end of a log. It contains no frame that was known to be durable, and is ignored from now on.
+/// The incomplete end of a log. It contains no frame that was known to be durable, and is ignored
+/// from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
     pub file: String,
@@ -26,7 +27,8 @@ pub(super) struct LogEnd {
     pub position: (u64, u64),
     /// The files of the log, in order.
     pub files: Vec<KnownLogFile>,
-    /// The numbers of files that are not part of the log, because an earlier process did not use them.
+    /// The numbers of files that are not part of the log, because an earlier process did not use
+    /// them.
     pub foreign: Vec<u64>,
     /// The last frame was written since the kernel started, or there is none.
     pub same_boot: bool,
@@ -40,7 +42,8 @@ pub(super) struct LogEnd {
     pub unproved: Vec<UnprovedRange>,
 }
 
-/// A range of a log file that this kernel has accepted. An earlier process may have failed to sync it.
+/// A range of a log file that this kernel has accepted. An earlier process may have failed to sync
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnprovedRange {
     /// The number of the file.

@@ -23,8 +23,8 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Creates the file of this header, with all its blocks. It has its name only after its header is durable, so a power loss does not
-    /// leave a damaged header.
+    /// Creates the file of this header, with all its blocks. It has its name only after its header
+    /// is durable, so a power loss does not leave a damaged header.
     ///
     /// # Errors
     /// The disk is full, or reports another error. A temporary file may remain.
@@ -69,8 +69,8 @@ pub(super) struct KnownLogFile {
     pub first: Option<u64>,
 }
 
-/// Number of `files`, which are in order, that contain only frames up to `sequence`. The last file is never counted, because frames may be
-/// added to it.
+/// Number of `files`, which are in order, that contain only frames up to `sequence`. The last file
+/// is never counted, because frames may be added to it.
 pub(super) fn files_up_to(files: &[KnownLogFile], sequence: u64) -> usize {
     files.iter().rposition(|file| file.first.is_some_and(|first| first <= sequence + 1)).unwrap_or(0)
 }

@@ -1,8 +1,10 @@
-//! Reads the log after a start, and decides whether a damaged frame is the end of the log or corruption.
+//! Reads the log after a start, and decides whether a damaged frame is the end of the log or
+//! corruption.
 //!
-//! A frame that is damaged or missing is the end of the log if no valid frame follows: the process or the kernel died while it was being
-//! written. It is also the end if only frames follow that were written without knowing whether this one is durable, and the kernel that
-//! wrote them died: the disk may write in any order. Everything else is corruption.
+//! A frame that is damaged or missing is the end of the log if no valid frame follows: the process
+//! or the kernel died while it was being written. It is also the end if only frames follow that
+//! were written without knowing whether this one is durable, and the kernel that wrote them died:
+//! the disk may write in any order. Everything else is corruption.
 //!
 //! Frames before the position of a snapshot are not needed. Damage among them is skipped.
 
@@ -28,7 +30,8 @@ pub(super) struct LogReader<'a> {
     storage: &'a dyn JournalStorage,
     directory: Uuid,
     boot: Uuid,
-    /// The numbers of the files of the log, in order, and their headers. `None`: the header is damaged.
+    /// The numbers of the files of the log, in order, and their headers. `None`: the header is
+    /// damaged.
     files: Vec<(u64, Option<FileHeader>)>,
     foreign: Vec<u64>,
     /// The number of the file before the first one, or 0.
@@ -62,7 +65,8 @@ impl LogPosition {
 }
 
 impl<'a> LogReader<'a> {
-    /// Finds the files of the log among those with these numbers. `boot` is the boot ID of the running kernel.
+    /// Finds the files of the log among those with these numbers. `boot` is the boot ID of the
+    /// running kernel.
     ///
     /// # Errors
     /// `UnknownFormat`, or the disk reports an error.
@@ -103,7 +107,8 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Delivers the frames from `needed` on. `read_from` is the result of [`LogReader::first_needed_file`].
+    /// Delivers the frames from `needed` on. `read_from` is the result of
+    /// [`LogReader::first_needed_file`].
     ///
     /// # Errors
     /// Errors of `visit`; `Corrupt`; `UnknownFormat`; the disk reports an error.
@@ -176,7 +181,8 @@ impl<'a> LogReader<'a> {
         Ok(end)
     }
 
-    /// The index of the last file whose first frame is not after `needed`. The files before it need not be read.
+    /// The index of the last file whose first frame is not after `needed`. The files before it need
+    /// not be read.
     ///
     /// # Errors
     /// `Corrupt`: the log begins after `needed`. The disk reports an error.
@@ -195,7 +201,8 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// The sequence number of the first frame in a file. `None`: the file does not begin with a valid frame.
+    /// The sequence number of the first frame in a file. `None`: the file does not begin with a
+    /// valid frame.
     fn first_sequence(&self, index: usize) -> Result<Option<u64>, JournalError> {
         let (number, Some(header)) = &self.files[index] else { return Ok(None) };
         let name = names::log_name(*number);
@@ -237,8 +244,8 @@ impl<'a> LogReader<'a> {
         Ok(Some(LoadedLogFile { name, seed: header.seed(), header, bytes }))
     }
 
-    /// Looks for valid frames after a position without one. Returns where reading continues, if only frames that are not needed are
-    /// damaged. `None`: the log ends.
+    /// Looks for valid frames after a position without one. Returns where reading continues, if
+    /// only frames that are not needed are damaged. `None`: the log ends.
     ///
     /// # Errors
     /// `Corrupt`: a needed frame is damaged or missing, and it was durable.

@@ -1,7 +1,7 @@
 //! The file that states whether a directory contains everything that was acknowledged.
 //!
-//! It has one of two contents of the same length, so that marking a directory needs no space on the disk. All other contents are
-//! corruption: no damaged mark counts as "valid".
+//! It has one of two contents of the same length, so that marking a directory needs no space on the
+//! disk. All other contents are corruption: no damaged mark counts as "valid".
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ const INVALID: &[u8; 8] = b"invalid\n";
 pub(super) struct ValidityMarker(Arc<dyn JournalFile>);
 
 impl ValidityMarker {
-    /// Opens the marker. In a `new` directory, creates it if necessary. It and its contents are durable when this returns.
+    /// Opens the marker. In a `new` directory, creates it if necessary. It and its contents are
+    /// durable when this returns.
     ///
     /// # Errors
     /// `Invalidated`; `Corrupt`; the disk reports an error.
@@ -34,7 +35,8 @@ impl ValidityMarker {
         let count = read_full(&*marker.0, 0, &mut found).map_err(error(StorageOperation::Read))?;
         match &found[..count] {
             found if found == INVALID => return Err(JournalError::Invalidated { directory: storage.path() }),
-            // An earlier process could not sync the file, so the contents that this one reads may not be on the disk.
+            // An earlier process could not sync the file, so the contents that this one reads may
+            // not be on the disk.
             found if found == VALID && !new => marker.write(VALID)?,
             // An earlier process was interrupted, or lost power, while it created the directory.
             _ if new => {
@@ -50,7 +52,8 @@ impl ValidityMarker {
     /// Marks the directory as invalid.
     ///
     /// # Errors
-    /// The disk reports an error. Then the directory is not marked, unless the disk has stored the mark in spite of the error.
+    /// The disk reports an error. Then the directory is not marked, unless the disk has stored the
+    /// mark in spite of the error.
     pub(super) fn invalidate(&self) -> Result<(), JournalError> {
         let marked = self.write(INVALID);
         if marked.is_err() {

@@ -1,4 +1,5 @@
-//! The modes of a data directory and its files: no other user of the host may read them, or lock the directory.
+//! The modes of a data directory and its files: no other user of the host may read them, or lock
+//! the directory.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -20,7 +21,8 @@ const WRITABLE_BY_OTHERS: u32 = 0o002;
 /// The sticky bit: several users share the directory, as they do `/tmp`.
 const STICKY: u32 = 0o1000;
 
-/// Creates a directory that only this user can use, whatever the umask is. The directory above must exist.
+/// Creates a directory that only this user can use, whatever the umask is. The directory above must
+/// exist.
 ///
 /// # Errors
 /// The directory exists, or cannot be created.
@@ -31,15 +33,16 @@ pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Options that create a file that only this user can use. [`restrict`] sets the modes that they cannot set.
+/// Options that create a file that only this user can use. [`restrict`] sets the modes that they
+/// cannot set.
 pub(super) fn create_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).mode(FILE_MODE);
     options
 }
 
-/// Gives an open file its mode, which the umask or an earlier process may have changed. Some file systems have no modes, so an error is
-/// ignored: the directory's mode keeps others away as well.
+/// Gives an open file its mode, which the umask or an earlier process may have changed. Some file
+/// systems have no modes, so an error is ignored: the directory's mode keeps others away as well.
 pub(super) fn restrict(file: &File) {
     let mode = file.metadata().map(|found| found.mode() & 0o7777);
     if mode.is_ok_and(|mode| mode != FILE_MODE) {
@@ -47,8 +50,9 @@ pub(super) fn restrict(file: &File) {
     }
 }
 
-/// Removes the permissions of other users from an existing directory and the journal's files in it. It is logged if that is not possible, or
-/// not safe: the directory may belong to another user, or contain files of other programs.
+/// Removes the permissions of other users from an existing directory and the journal's files in it.
+/// It is logged if that is not possible, or not safe: the directory may belong to another user, or
+/// contain files of other programs.
 pub(super) fn tighten(root: &Path) {
     let Ok(found) = fs::metadata(root) else { return };
     if found.mode() & OTHER_USERS != 0
@@ -104,15 +108,16 @@ fn tighten_directory(root: &Path, found: &Metadata) -> Result<(), KeptMode> {
     Ok(())
 }
 
-/// Whether all that is in a directory belongs to a data directory. `/tmp` or `/var/lib` must keep its mode if an operator specifies it by
-/// mistake.
+/// Whether all that is in a directory belongs to a data directory. `/tmp` or `/var/lib` must keep
+/// its mode if an operator specifies it by mistake.
 fn contains_only_data(root: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let is_data = match entry.file_type()?.is_dir() {
-            // Data that was set aside, and the records of an embedded metadata service. Each is a data directory, too.
+            // Data that was set aside, and the records of an embedded metadata service. Each is a
+            // data directory, too.
             true => name == LOST_AND_FOUND || entry.path().join(names::IDENTITY).exists() || is_empty(&entry.path()),
             false => is_of_directory(&name),
         };
@@ -134,7 +139,8 @@ fn is_of_directory(name: &str) -> bool {
     name == names::LOCK || name.starts_with(names::EMPTYING) || names::is_of_journal(name)
 }
 
-/// Removes the permissions of other users from the journal's files that belong to this user. An error is ignored.
+/// Removes the permissions of other users from the journal's files that belong to this user. An
+/// error is ignored.
 fn tighten_files(root: &Path) {
     let Ok(entries) = fs::read_dir(root) else { return };
     for entry in entries.flatten() {

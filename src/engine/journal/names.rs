@@ -12,8 +12,8 @@ pub(super) const NOTE: &str = "note";
 pub(super) const FLUSHED: &str = "flushed";
 /// The suffix of the name of a file that is not complete.
 pub(super) const TEMPORARY: &str = ".tmp";
-/// The prefix of the name of the marker of a directory that is being emptied. The rest names the subdirectory that receives the files.
-/// Without it, the files are removed.
+/// The prefix of the name of the marker of a directory that is being emptied. The rest names the
+/// subdirectory that receives the files. Without it, the files are removed.
 pub(super) const EMPTYING: &str = "emptying-to-";
 
 const LOG: &str = "log-";
@@ -34,7 +34,8 @@ pub(super) fn log_number(name: &str) -> Option<u64> {
     number(name, LOG).filter(|number| log_name(*number) == name)
 }
 
-/// The sequence number in the name of a snapshot. It is below `u64::MAX`, so that a next one exists.
+/// The sequence number in the name of a snapshot. It is below `u64::MAX`, so that a next one
+/// exists.
 pub(super) fn snapshot_sequence(name: &str) -> Option<u64> {
     number(name, SNAPSHOT).filter(|number| *number < u64::MAX && snapshot_name(*number) == name)
 }
@@ -48,7 +49,8 @@ pub(super) fn temporary(name: &str) -> String {
     format!("{name}{TEMPORARY}")
 }
 
-/// Whether the name is that of a file that contains the journal's data. The lock and markers are not.
+/// Whether the name is that of a file that contains the journal's data. The lock and markers are
+/// not.
 pub(super) fn is_of_journal(name: &str) -> bool {
     let complete = name.strip_suffix(TEMPORARY).unwrap_or(name);
     is_data(complete) || [IDENTITY, VALIDITY, NOTE, FLUSHED].contains(&complete)

@@ -10,7 +10,8 @@ use crate::storage::{JournalStorage, StorageOperation, read_full};
 /// Maximum size of a note, in bytes.
 const NOTE_BYTES_MAX: usize = 4096;
 
-/// Replaces the note. With `durable`, it is on the disk when this returns; otherwise, a loss of power may damage it.
+/// Replaces the note. With `durable`, it is on the disk when this returns; otherwise, a loss of
+/// power may damage it.
 ///
 /// # Errors
 /// The disk reports an error. Then the note is unchanged or replaced.

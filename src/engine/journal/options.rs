@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The time of the syncs of the log. In every mode, a change is in the kernel before its response leaves, so a crash of the process
-/// loses none.
+/// The time of the syncs of the log. In every mode, a change is in the kernel before its response
+/// leaves, so a crash of the process loses none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
     /// Before each response. A power loss loses no change.
@@ -76,7 +76,8 @@ pub enum DiskErrorPolicy {
     /// The process refuses further changes and stops.
     #[default]
     Stop,
-    /// The process marks the directory as invalid and continues in memory. If the mark cannot be written, it stops.
+    /// The process marks the directory as invalid and continues in memory. If the mark cannot be
+    /// written, it stops.
     ContinueMemoryOnly,
 }
 

@@ -30,8 +30,9 @@ pub enum ExistingDataChoice {
 }
 
 impl DataDirPlan {
-    /// Opens the directory. Existing data is kept, moved or removed, as planned. `date` is the name of the subdirectory for data that is
-    /// moved, and `new_uuid` the UUID of the directory, if it is new.
+    /// Opens the directory. Existing data is kept, moved or removed, as planned. `date` is the name
+    /// of the subdirectory for data that is moved, and `new_uuid` the UUID of the directory, if it
+    /// is new.
     ///
     /// # Errors
     /// The errors of [`DataDir::open`], and `BootId`.

@@ -1,7 +1,8 @@
 //! Mistakes that tests plant in the journal, to prove that the crash tests detect them.
 //!
-//! The tests of the master plant them, too, and use this crate without its tests. So a debug build contains them, and a release build does
-//! not: `packaging/lib.sh` checks each program that is packaged.
+//! The tests of the master plant them, too, and use this crate without its tests. So a debug build
+//! contains them, and a release build does not: `packaging/lib.sh` checks each program that is
+//! packaged.
 
 /// A mistake in the order or in the checks of the journal. Each loses data after some crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

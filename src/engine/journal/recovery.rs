@@ -11,10 +11,12 @@ use crate::storage::JournalStorage;
 use crate::uuid::Uuid;
 use mcctl_base::Unix;
 
-/// A part of the recovered data. A snapshot, if there is one, is delivered first: its beginning, its chunks and its end.
+/// A part of the recovered data. A snapshot, if there is one, is delivered first: its beginning,
+/// its chunks and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveredItem<'a> {
-    /// A snapshot of the state after frame `sequence`, begun at `written`. `file` is its name, for error messages.
+    /// A snapshot of the state after frame `sequence`, begun at `written`. `file` is its name, for
+    /// error messages.
     SnapshotBegin { sequence: u64, written: Unix, file: &'a str },
     /// A chunk as it was passed to `SnapshotWriter::chunk`.
     SnapshotChunk { kind: u8, payload: &'a [u8] },
@@ -37,14 +39,15 @@ pub struct RecoveredSnapshot {
 #[derive(Clone, Debug)]
 pub struct RecoveryReport {
     pub snapshot: Option<RecoveredSnapshot>,
-    /// Newer snapshots that are damaged, newest first, with the reason. The log contains the same changes.
+    /// Newer snapshots that are damaged, newest first, with the reason. The log contains the same
+    /// changes.
     pub damaged_snapshots: Vec<(u64, JournalError)>,
     /// The number of log payloads that were delivered.
     pub records: u64,
     /// The sequence number of the last payload, or that of the snapshot if none follows it.
     pub last_sequence: u64,
-    /// The last frame was written since the kernel started, or there is none. Otherwise, the host may have lost power, and frames that were
-    /// not durable may be missing.
+    /// The last frame was written since the kernel started, or there is none. Otherwise, the host
+    /// may have lost power, and frames that were not durable may be missing.
     pub same_boot: bool,
     /// The incomplete end of the log, which is not recovered.
     pub torn: Option<TornTail>,
@@ -71,8 +74,8 @@ impl RecoverySource<'_> {
     /// Delivers the newest valid snapshot and the log after it.
     ///
     /// # Errors
-    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`; the disk reports an error.
-    /// After an error, the delivered items are not the complete state.
+    /// Errors of `visit`; `Corrupt` if no snapshot and log together are complete; `UnknownFormat`;
+    /// the disk reports an error. After an error, the delivered items are not the complete state.
     pub(super) fn recover<E: From<JournalError>>(
         &self,
         mut visit: impl FnMut(RecoveredItem<'_>) -> Result<(), E>,

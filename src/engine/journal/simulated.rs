@@ -1,4 +1,5 @@
-//! A simulated disk, for tests: it loses or keeps unsynced data, stops at any operation, and returns errors.
+//! A simulated disk, for tests: it loses or keeps unsynced data, stops at any operation, and
+//! returns errors.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,11 +23,11 @@ pub enum Crash {
     Power,
 }
 
-/// A directory on a simulated disk, as one process uses it. After [`SimulatedStorage::crash`], this storage and its files return errors.
-/// The next process uses the storage that `crash` returns.
+/// A directory on a simulated disk, as one process uses it. After [`SimulatedStorage::crash`], this
+/// storage and its files return errors. The next process uses the storage that `crash` returns.
 ///
-/// Operations that change the disk are counted: creations, writes, syncs, renames and removals. The same seed and the same operations have
-/// the same results.
+/// Operations that change the disk are counted: creations, writes, syncs, renames and removals. The
+/// same seed and the same operations have the same results.
 #[derive(Clone)]
 pub struct SimulatedStorage {
     disk: Arc<Mutex<SimulatedDisk>>,
@@ -61,8 +62,9 @@ impl SimulatedStorage {
         Uuid(u128::from(self.lock_disk().boot()))
     }
 
-    /// Stops the process at the operation `number`, counted from the first one on this disk. That operation happens partly, entirely or
-    /// not at all, and returns an error, as all later ones do.
+    /// Stops the process at the operation `number`, counted from the first one on this disk. That
+    /// operation happens partly, entirely or not at all, and returns an error, as all later ones
+    /// do.
     pub fn stop_at(&self, number: u64) {
         self.lock_disk().stop_at(number);
     }
@@ -72,7 +74,8 @@ impl SimulatedStorage {
         self.lock_disk().stopped_at().map(|(operation, _)| *operation)
     }
 
-    /// The name of the file that the process was changing when it stopped. It is empty for the directory, and the new name for a rename.
+    /// The name of the file that the process was changing when it stopped. It is empty for the
+    /// directory, and the new name for a rename.
     pub fn stopped_in(&self) -> Option<String> {
         self.lock_disk().stopped_at().map(|(_, file)| file.clone())
     }
@@ -104,7 +107,8 @@ impl SimulatedStorage {
         self.lock_disk().contents(name).map(<[u8]>::to_vec)
     }
 
-    /// Replaces the bytes of a file, as a defect of the disk does. Does nothing if it does not exist.
+    /// Replaces the bytes of a file, as a defect of the disk does. Does nothing if it does not
+    /// exist.
     pub fn damage(&self, name: &str, bytes: Vec<u8>) {
         self.lock_disk().damage(name, bytes);
     }
@@ -120,7 +124,8 @@ impl SimulatedStorage {
         Ok(disk)
     }
 
-    /// Performs an operation that changes `name`. If the process stops at it, `partly` happens instead.
+    /// Performs an operation that changes `name`. If the process stops at it, `partly` happens
+    /// instead.
     fn change<T>(
         &self,
         operation: StorageOperation,

@@ -1,4 +1,5 @@
-//! The state of a simulated disk: the contents that a process sees, and those that survive a power loss.
+//! The state of a simulated disk: the contents that a process sees, and those that survive a power
+//! loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -177,7 +178,8 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    /// Directories are durable at once. No file is lost by this, because a file in a lost directory would be lost, too.
+    /// Directories are durable at once. No file is lost by this, because a file in a lost directory
+    /// would be lost, too.
     pub(super) fn create_directory(&mut self, name: &str) -> io::Result<()> {
         let is_new = !self.names.contains_key(name) && self.directories.insert(name.to_owned());
         if is_new { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
@@ -213,7 +215,8 @@ impl SimulatedDisk {
             return;
         }
         self.boot += 1;
-        // Each change of a name is durable or not, as file systems do not promise an order. A rename may leave the old name.
+        // Each change of a name is durable or not, as file systems do not promise an order. A
+        // rename may leave the old name.
         for change in std::mem::take(&mut self.changes) {
             match (self.rng.below(8), &change) {
                 (0..4, _) => {}

@@ -45,13 +45,14 @@ impl SimulatedInode {
         }
     }
 
-    /// A sync that the disk reports an error for. As on Linux, processes still see what was written, and a later sync does not write it.
+    /// A sync that the disk reports an error for. As on Linux, processes still see what was
+    /// written, and a later sync does not write it.
     pub(super) fn fail_sync(&mut self) {
         self.writes.clear();
     }
 
-    /// Chooses which parts of the unsynced writes are durable: for each sector one of its versions, or parts of two. The file has its old
-    /// size or its new one.
+    /// Chooses which parts of the unsynced writes are durable: for each sector one of its versions,
+    /// or parts of two. The file has its old size or its new one.
     pub(super) fn lose_power(&mut self, rng: &mut Rng) {
         let writes = std::mem::take(&mut self.writes);
         let mut result = self.durable.clone();

@@ -1,8 +1,9 @@
 //! The file of a snapshot, and its writer.
 //!
-//! A snapshot is a header, chunks and a trailer. A chunk is a checksum, the length of the payload, a kind and the payload. The trailer is
-//! a chunk of its own kind with the number of chunks, the number of items and the caller's digest of the state. The checksum covers the
-//! chunk's position, too, so that a missing or repeated chunk is detected.
+//! A snapshot is a header, chunks and a trailer. A chunk is a checksum, the length of the payload,
+//! a kind and the payload. The trailer is a chunk of its own kind with the number of chunks, the
+//! number of items and the caller's digest of the state. The checksum covers the chunk's position,
+//! too, so that a missing or repeated chunk is detected.
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ pub(super) const TRAILER_BYTES: usize = 24;
 /// Maximum size of a chunk's payload, in bytes.
 pub const CHUNK_BYTES_MAX: usize = 64 << 20;
 
-/// Number of bytes after which the file is synced while it is written, so that the last sync does not take long.
+/// Number of bytes after which the file is synced while it is written, so that the last sync does
+/// not take long.
 const SYNC_EVERY_BYTES: u64 = 8 << 20;
 /// Number of bytes that are collected for one write.
 const WRITE_BYTES: usize = 256 << 10;
@@ -65,7 +67,8 @@ pub struct SnapshotWriter {
 }
 
 impl Drop for SnapshotWriter {
-    /// Removes the file of a snapshot that was not completed. If that fails, the next start removes it.
+    /// Removes the file of a snapshot that was not completed. If that fails, the next start removes
+    /// it.
     fn drop(&mut self) {
         if !self.renamed {
             let _ = self.storage.remove(&self.temporary);
@@ -144,10 +147,12 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Adds the trailer, makes the file durable, and gives it its name. The snapshot is durable when this returns.
+    /// Adds the trailer, makes the file durable, and gives it its name. The snapshot is durable
+    /// when this returns.
     ///
     /// # Errors
-    /// The disk reports an error. Then the temporary file is removed, or the snapshot may be complete.
+    /// The disk reports an error. Then the temporary file is removed, or the snapshot may be
+    /// complete.
     pub(super) fn finish(mut self, summary: SnapshotTrailer) -> Result<(), JournalError> {
         let numbers = [self.chunks, summary.items, summary.digest];
         let trailer: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();

@@ -1,4 +1,5 @@
-//! The traits through which the journal uses a disk: one directory with files. A crash model can replace them.
+//! The traits through which the journal uses a disk: one directory with files. A crash model can
+//! replace them.
 
 use std::fmt;
 use std::io;
@@ -46,10 +47,11 @@ pub struct DiskSpace {
     pub size: u64,
 }
 
-/// A directory of files. Names are relative to it. Only [`JournalStorage::rename`] and [`JournalStorage::sync_directory`] accept a
-/// subdirectory.
+/// A directory of files. Names are relative to it. Only [`JournalStorage::rename`] and
+/// [`JournalStorage::sync_directory`] accept a subdirectory.
 ///
-/// Nothing is durable before it is synced: the bytes of a file by [`JournalFile::sync`], names by [`JournalStorage::sync_directory`].
+/// Nothing is durable before it is synced: the bytes of a file by [`JournalFile::sync`], names by
+/// [`JournalStorage::sync_directory`].
 pub trait JournalStorage: Send + Sync {
     /// The directory, for messages.
     fn path(&self) -> String;
@@ -59,7 +61,8 @@ pub trait JournalStorage: Send + Sync {
         None
     }
 
-    /// Locks the directory for this process. Returns `false` if another process has it locked. The lock ends with the storage.
+    /// Locks the directory for this process. Returns `false` if another process has it locked. The
+    /// lock ends with the storage.
     ///
     /// # Errors
     /// The lock file cannot be created or locked.
@@ -71,7 +74,8 @@ pub trait JournalStorage: Send + Sync {
     /// The directory cannot be read.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Creates a file of `size` zero bytes whose blocks are allocated. A file with this name is replaced.
+    /// Creates a file of `size` zero bytes whose blocks are allocated. A file with this name is
+    /// replaced.
     ///
     /// # Errors
     /// The file cannot be created, or the disk has no room for it.
@@ -101,7 +105,8 @@ pub trait JournalStorage: Send + Sync {
     /// A file or directory with this name exists, or the directory cannot be created.
     fn create_directory(&self, name: &str) -> io::Result<()>;
 
-    /// Makes the names in a subdirectory durable, or those in the directory itself if `name` is empty.
+    /// Makes the names in a subdirectory durable, or those in the directory itself if `name` is
+    /// empty.
     ///
     /// # Errors
     /// The directory cannot be opened or synced.
@@ -116,7 +121,8 @@ pub trait JournalFile: Send + Sync {
     /// The file's size cannot be read.
     fn size(&self) -> io::Result<u64>;
 
-    /// Reads at most `buffer.len()` bytes at `offset`, and returns their number: 0 at the end of the file.
+    /// Reads at most `buffer.len()` bytes at `offset`, and returns their number: 0 at the end of
+    /// the file.
     ///
     /// # Errors
     /// The bytes cannot be read.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A UUID, for example the content of `/proc/sys/kernel/random/boot_id`. Its text is `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+/// A UUID, for example the content of `/proc/sys/kernel/random/boot_id`. Its text is
+/// `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Uuid(pub u128);
 
@@ -23,7 +24,8 @@ pub struct ParseUuidError;
 impl FromStr for Uuid {
     type Err = ParseUuidError;
 
-    /// Parses the text form. White space around it is ignored, because `boot_id` ends with a newline.
+    /// Parses the text form. White space around it is ignored, because `boot_id` ends with a
+    /// newline.
     fn from_str(text: &str) -> Result<Uuid, ParseUuidError> {
         let groups: Vec<&str> = text.trim().split('-').collect();
         let is_hex = |group: &&str| group.bytes().all(|byte| byte.is_ascii_hexdigit());

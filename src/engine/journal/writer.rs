@@ -1,10 +1,13 @@
 //! The log of the running process.
 //!
-//! Three kinds of threads use a [`LogWriter`]. A thread that changes the state calls [`LogWriter::append`], which copies the payload to a
-//! buffer and never waits for a disk. Before it sends its response, it calls [`LogWriter::flush`], which passes to the kernel everything that
-//! was appended by any thread. A background thread calls [`LogWriter::sync`] and [`LogWriter::prepare_next`].
+//! Three kinds of threads use a [`LogWriter`]. A thread that changes the state calls
+//! [`LogWriter::append`], which copies the payload to a buffer and never waits for a disk. Before
+//! it sends its response, it calls [`LogWriter::flush`], which passes to the kernel everything that
+//! was appended by any thread. A background thread calls [`LogWriter::sync`] and
+//! [`LogWriter::prepare_next`].
 //!
-//! After an error of the disk, all functions return that error. What a failed sync did not write may be lost even if a later sync succeeds.
+//! After an error of the disk, all functions return that error. What a failed sync did not write
+//! may be lost even if a later sync succeeds.
 
 mod room;
 
@@ -34,8 +37,8 @@ const BUFFER_BYTES_KEPT: usize = 4 << 20;
 pub struct LogConfig {
     /// Size of a log file in bytes, within [`LOG_FILE_SIZES`].
     pub file_bytes: u64,
-    /// Maximum number of appended bytes that are not written, for [`LogWriter::append`]. No more changes should be made if half of them are
-    /// used.
+    /// Maximum number of appended bytes that are not written, for [`LogWriter::append`]. No more
+    /// changes should be made if half of them are used.
     pub buffer_bytes: usize,
 }
 
@@ -55,7 +58,8 @@ struct AppendBuffer {
 pub struct LogWriter {
     storage: Arc<dyn JournalStorage>,
     config: LogConfig,
-    /// The header of the first file of this process. The next files differ in number and durable frames.
+    /// The header of the first file of this process. The next files differ in number and durable
+    /// frames.
     header: FileHeader,
     append: Mutex<AppendBuffer>,
     files: Mutex<LogFiles>,
@@ -75,7 +79,8 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Begins a log after the frame `last`, which is durable. `older` are the log files of earlier processes, in order.
+    /// Begins a log after the frame `last`, which is durable. `older` are the log files of earlier
+    /// processes, in order.
     ///
     /// # Errors
     /// The first file cannot be created.
@@ -88,7 +93,8 @@ impl LogWriter {
         assert!(LOG_FILE_SIZES.contains(&config.file_bytes), "log files of {} bytes", config.file_bytes);
         let last = header.durable;
         let current = LogFile::create(&*storage, &header)?;
-        // The header states that the frames up to `last` are durable, so the mark of an earlier process is no longer needed.
+        // The header states that the frames up to `last` are durable, so the mark of an earlier
+        // process is no longer needed.
         let mark = FlushedMark::create(&*storage, header.directory, header.boot)?;
         let files = LogFiles::new(current, older, mark);
         let room = AtomicU64::new(files.room());
@@ -118,8 +124,8 @@ impl LogWriter {
         self.append_within(payload, at, self.config.buffer_bytes)
     }
 
-    /// Like [`append`](LogWriter::append), but without a limit on the buffer. The caller makes few changes while the log has no room
-    /// ([`has_room`](LogWriter::has_room)).
+    /// Like [`append`](LogWriter::append), but without a limit on the buffer. The caller makes few
+    /// changes while the log has no room ([`has_room`](LogWriter::has_room)).
     ///
     /// # Errors
     /// `PayloadTooLarge`: the frame is not in the log. An earlier error of the disk.
@@ -153,11 +159,12 @@ impl LogWriter {
         (file - FILE_HEADER_BYTES).min(self.config.buffer_bytes).saturating_sub(FRAME_HEADER_BYTES)
     }
 
-    /// Passes everything that was appended to the kernel. Does nothing if this was done for the frame `sequence` before.
-    /// Returns the sequence number up to which frames are in the kernel: a crash of the process does not lose them.
+    /// Passes everything that was appended to the kernel. Does nothing if this was done for the
+    /// frame `sequence` before. Returns the sequence number up to which frames are in the kernel: a
+    /// crash of the process does not lose them.
     ///
-    /// The result is below `sequence` only if the current file is full and the next one is not created. Then [`LogWriter::prepare_next`]
-    /// or [`LogWriter::sync`] must run first.
+    /// The result is below `sequence` only if the current file is full and the next one is not
+    /// created. Then [`LogWriter::prepare_next`] or [`LogWriter::sync`] must run first.
     ///
     /// # Errors
     /// The disk reports an error, or did so before.
@@ -195,8 +202,8 @@ impl LogWriter {
         }
     }
 
-    /// Writes as many frames as the current file and the next one have room for, and then the mark of the last one. Returns the number of
-    /// bytes written.
+    /// Writes as many frames as the current file and the next one have room for, and then the mark
+    /// of the last one. Returns the number of bytes written.
     fn write(&self, files: &mut LogFiles, frames: &mut [u8]) -> Result<usize, JournalError> {
         let mut written = 0;
         let mut last = None;
@@ -219,8 +226,9 @@ impl LogWriter {
         Ok(written)
     }
 
-    /// Makes all frames up to `sequence` durable, and everything else that is in the kernel. Creates the next file if the frames need it.
-    /// Waits for the disk. Returns the sequence number up to which frames are durable.
+    /// Makes all frames up to `sequence` durable, and everything else that is in the kernel.
+    /// Creates the next file if the frames need it. Waits for the disk. Returns the sequence number
+    /// up to which frames are durable.
     ///
     /// # Errors
     /// The disk reports an error, or did so before.
@@ -251,13 +259,14 @@ impl LogWriter {
         Ok(flushed)
     }
 
-    /// Whether [`LogWriter::prepare_next`] should be called soon: at least half of the current file is used, and no next file exists.
+    /// Whether [`LogWriter::prepare_next`] should be called soon: at least half of the current file
+    /// is used, and no next file exists.
     pub fn needs_next(&self) -> bool {
         self.needs_next.load(Ordering::Relaxed)
     }
 
-    /// Creates the file that the log continues in, unless it exists. Waits for the disk. The log remains usable after an error, until
-    /// its buffer is full.
+    /// Creates the file that the log continues in, unless it exists. Waits for the disk. The log
+    /// remains usable after an error, until its buffer is full.
     ///
     /// # Errors
     /// The file cannot be created, for example because the disk is full.
@@ -340,7 +349,8 @@ impl LogWriter {
     }
 }
 
-/// Locks `mutex`. After a panic in another thread, frames may be missing from the buffers, so no thread continues.
+/// Locks `mutex`. After a panic in another thread, frames may be missing from the buffers, so no
+/// thread continues.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no thread panics while it changes the log")
 }

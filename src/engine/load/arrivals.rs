@@ -1,8 +1,8 @@
 //! Request arrival times. They are absolute, so a late request does not delay later ones.
 //!
-//! Gaps are sampled at rate 1 and mapped to the target rate through the inverse of the rate's integral. Any gap
-//! distribution therefore works with any rate curve, and a gap that spans the end of a ramp has the correct length on
-//! both sides.
+//! Gaps are sampled at rate 1 and mapped to the target rate through the inverse of the rate's
+//! integral. Any gap distribution therefore works with any rate curve, and a gap that spans the end
+//! of a ramp has the correct length on both sides.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub enum Gaps {
     Even,
     /// Uniform between zero and twice the mean, like `bench_multiturn.py`.
     Uniform,
-    /// Gamma distribution with this shape. 1 is a Poisson process; lower values are burstier, higher values are smoother (vLLM's
-    /// `burstiness`).
+    /// Gamma distribution with this shape. 1 is a Poisson process; lower values are burstier,
+    /// higher values are smoother (vLLM's `burstiness`).
     Gamma(f64),
 }
 
@@ -42,7 +42,8 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Returns the time, in seconds, at which the integral of the rate reaches `arrivals`, which is a sum of rate-1 gaps.
+    /// Returns the time, in seconds, at which the integral of the rate reaches `arrivals`, which is
+    /// a sum of rate-1 gaps.
     fn due(self, arrivals: f64) -> f64 {
         match self {
             Rate::Constant(rate) => arrivals / rate,
@@ -52,7 +53,8 @@ impl Rate {
                 if arrivals >= within {
                     return over + (arrivals - within) / to;
                 }
-                // Solves from*t + slope*t*t/2 = arrivals, in a form that also holds for a slope of zero.
+                // Solves from*t + slope*t*t/2 = arrivals, in a form that also holds for a slope of
+                // zero.
                 let slope = (to - from) / over;
                 2.0 * arrivals / (from + (from * from + 2.0 * slope * arrivals).max(0.0).sqrt())
             }
@@ -76,7 +78,8 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// Returns the arrival times since the start, in non-decreasing order. Sampled arrivals never end.
+    /// Returns the arrival times since the start, in non-decreasing order. Sampled arrivals never
+    /// end.
     pub fn instants(self, rng: ChaCha8Rng) -> Instants {
         Instants { arrivals: self, rng, sum: 0.0, index: 0 }
     }
@@ -104,8 +107,8 @@ impl Iterator for Instants {
     fn next(&mut self) -> Option<Duration> {
         match &self.arrivals {
             Arrivals::Drawn { gaps, rate } => {
-                // With constant gaps, the first arrival is at time zero. Other distributions start with a gap, because
-                // a Poisson process has no arrival at time zero.
+                // With constant gaps, the first arrival is at time zero. Other distributions start
+                // with a gap, because a Poisson process has no arrival at time zero.
                 let gap = match *gaps {
                     Gaps::Even => f64::from(u8::from(self.index > 0)),
                     Gaps::Uniform => 2.0 * self.rng.random::<f64>(),
@@ -134,7 +137,8 @@ mod tests {
         Arrivals::Drawn { gaps, rate }.instants(rng).take(count).map(|at| at.as_secs_f64()).collect()
     }
 
-    /// Kolmogorov-Smirnov distance between the sample and `law`, times the square root of the sample size.
+    /// Kolmogorov-Smirnov distance between the sample and `law`, times the square root of the
+    /// sample size.
     fn distance(mut sample: Vec<f64>, law: impl Fn(f64) -> f64) -> f64 {
         sample.sort_by(f64::total_cmp);
         let n = sample.len() as f64;
@@ -168,7 +172,8 @@ mod tests {
 
     #[test]
     fn gamma_arrivals_match_their_closed_form() {
-        // With shape 2, a gap is the sum of two exponentially distributed gaps (an Erlang distribution).
+        // With shape 2, a gap is the sum of two exponentially distributed gaps (an Erlang
+        // distribution).
         let gaps = gaps_of(&instants(Gaps::Gamma(2.0), Rate::Constant(4.0), 20_000));
         let found = distance(gaps, |gap| 1.0 - (-8.0 * gap).exp() * (1.0 + 8.0 * gap));
         assert!(found < KS_999, "{found}");

@@ -1,8 +1,8 @@
-//! Models what a server's caches should contain: the pages of every prompt and response. Caches hold whole pages only,
-//! and the last token of a prompt is always computed. The model does no I/O.
+//! Models what a server's caches should contain: the pages of every prompt and response. Caches
+//! hold whole pages only, and the last token of a prompt is always computed. The model does no I/O.
 //!
-//! The model deliberately ignores cache sizes, so that evictions show up as a difference between expected and actual
-//! hits.
+//! The model deliberately ignores cache sizes, so that evictions show up as a difference between
+//! expected and actual hits.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,7 +26,8 @@ impl Hasher for IdentityHasher {
     }
 }
 
-/// A token sequence, stored as hashes of its whole pages. Each hash covers its page and all preceding pages.
+/// A token sequence, stored as hashes of its whole pages. Each hash covers its page and all
+/// preceding pages.
 #[derive(Clone, Debug)]
 pub struct PageHashes {
     page: u32,
@@ -73,8 +74,8 @@ struct PageState {
     in_l1_or_l2: bool,
     /// Whether the page is in L3.
     stored: bool,
-    /// Whether a request that uses the page has completed. Pages of a request that was sent but has not completed may already be cached,
-    /// but this is not certain.
+    /// Whether a request that uses the page has completed. Pages of a request that was sent but has
+    /// not completed may already be cached, but this is not certain.
     answered: bool,
 }
 
@@ -84,8 +85,8 @@ pub struct ExpectedHit {
     pub tokens: u32,
     /// Upper bound on cached tokens; includes pages of prompts that are still in flight.
     pub possible: u32,
-    /// Parts of the prompt, starting at the beginning: number of tokens, and reuse distance (tokens that the server has
-    /// processed since the last use).
+    /// Parts of the prompt, starting at the beginning: number of tokens, and reuse distance (tokens
+    /// that the server has processed since the last use).
     pub parts: Vec<(u32, u64)>,
 }
 
@@ -101,8 +102,8 @@ pub struct CacheModel {
 }
 
 impl CacheModel {
-    /// Creates a model for a server with empty caches and `page` tokens per page. With `has_storage`, L3 keeps what L1
-    /// and L2 evict.
+    /// Creates a model for a server with empty caches and `page` tokens per page. With
+    /// `has_storage`, L3 keeps what L1 and L2 evict.
     pub fn new(page: u32, has_storage: bool) -> CacheModel {
         CacheModel { page: page.max(1), has_storage, pages: HashMap::default(), clock: 0, is_full: false }
     }
@@ -117,7 +118,8 @@ impl CacheModel {
         self.is_full
     }
 
-    /// Returns the maximum number of tokens in a prompt that can be cached. The last token is always computed.
+    /// Returns the maximum number of tokens in a prompt that can be cached. The last token is
+    /// always computed.
     pub fn max_cached(&self, prompt: u32) -> u32 {
         prompt.saturating_sub(1) / self.page * self.page
     }
@@ -142,7 +144,8 @@ impl CacheModel {
         foreseen
     }
 
-    /// Returns the expected hit for a text prompt of `tokens` tokens that is tracked as a unit under `name`.
+    /// Returns the expected hit for a text prompt of `tokens` tokens that is tracked as a unit
+    /// under `name`.
     pub fn expected_hit_named(&self, name: u64, tokens: u32) -> ExpectedHit {
         let tokens = tokens / self.page * self.page;
         match self.pages.get(&name) {
@@ -153,8 +156,9 @@ impl CacheModel {
         }
     }
 
-    /// Records that a prompt and its response are now cached. The last output token is not cached, because the model
-    /// never processed it as input. `seen` is the number of tokens that the server processed for both.
+    /// Records that a prompt and its response are now cached. The last output token is not cached,
+    /// because the model never processed it as input. `seen` is the number of tokens that the
+    /// server processed for both.
     pub fn record_answer(&mut self, chain: &PageHashes, seen: u64) {
         self.clock += seen;
         for name in &chain.names {
@@ -176,7 +180,8 @@ impl CacheModel {
         self.clock += tokens;
     }
 
-    /// Same as [`CacheModel::record_answer`], for a text prompt that is tracked as a unit under `name`.
+    /// Same as [`CacheModel::record_answer`], for a text prompt that is tracked as a unit under
+    /// `name`.
     pub fn record_answer_named(&mut self, name: u64, seen: u64) {
         self.clock += seen;
         self.put(name, true);

@@ -1,8 +1,9 @@
 //! Decides which request to send next and when it is scheduled. Conversations are state machines.
 //!
-//! The driver does no I/O. The caller passes in the time and completed requests, and sends the requests that
-//! [`Driver::due`] returns. A request that must wait because of the concurrency limit or a delay in the caller keeps
-//! its scheduled time. Latency is measured from the scheduled time, because a real user would experience that wait too.
+//! The driver does no I/O. The caller passes in the time and completed requests, and sends the
+//! requests that [`Driver::due`] returns. A request that must wait because of the concurrency limit
+//! or a delay in the caller keeps its scheduled time. Latency is measured from the scheduled time,
+//! because a real user would experience that wait too.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -27,8 +28,8 @@ pub struct DueRequest {
     pub turn: Turn,
     /// Scheduled send time, never later than the current time.
     pub planned: Duration,
-    /// Earliest possible send time: the scheduled time, or the time at which a slot became free under the concurrency
-    /// limit.
+    /// Earliest possible send time: the scheduled time, or the time at which a slot became free
+    /// under the concurrency limit.
     pub eligible_at: Duration,
 }
 
@@ -50,14 +51,16 @@ pub enum Pace {
     Closed { conversations: usize },
     /// Conversations start at these times. Later turns follow after their think time.
     Conversations(Instants),
-    /// All conversations are open from the start. At each of these times, a ready conversation sends one request. If no
-    /// conversation is ready, the request is sent as soon as a conversation is ready.
+    /// All conversations are open from the start. At each of these times, a ready conversation
+    /// sends one request. If no conversation is ready, the request is sent as soon as a
+    /// conversation is ready.
     Requests(Instants),
-    /// Each turn is sent at its recorded time, or one think time after the end of the previous turn, whichever is
-    /// later.
+    /// Each turn is sent at its recorded time, or one think time after the end of the previous
+    /// turn, whichever is later.
     Recorded,
-    /// A fixed number of users. Each user sends a turn every `gap`, or at the end of the previous turn if that is
-    /// later. Start times are staggered. When a conversation ends, its user starts another one.
+    /// A fixed number of users. Each user sends a turn every `gap`, or at the end of the previous
+    /// turn if that is later. Start times are staggered. When a conversation ends, its user starts
+    /// another one.
     Users { users: usize, gap: Duration },
 }
 
@@ -77,8 +80,8 @@ pub struct Rules {
     pub ready: ReadyOrder,
     /// Do not start a turn until all open conversations have finished their previous turn.
     pub barrier: bool,
-    /// A conversation keeps its place among the requests in flight until it ends, as in `sglang.bench_serving`: the limit applies to
-    /// conversations. Has no effect with `barrier`.
+    /// A conversation keeps its place among the requests in flight until it ends, as in
+    /// `sglang.bench_serving`: the limit applies to conversations. Has no effect with `barrier`.
     pub whole_conversations: bool,
 }
 
@@ -115,7 +118,8 @@ pub struct Driver {
     /// Conversations waiting at the barrier.
     held: Vec<u32>,
     in_flight: usize,
-    /// Places in use: requests in flight, and conversations that kept their place between two turns.
+    /// Places in use: requests in flight, and conversations that kept their place between two
+    /// turns.
     places: usize,
     /// When a slot last became free after all slots had been in use.
     freed: Duration,
@@ -179,7 +183,8 @@ impl Driver {
         }
     }
 
-    /// Returns the requests to send by `now`, in order. Each one is in flight until it is passed to [`Driver::finish`].
+    /// Returns the requests to send by `now`, in order. Each one is in flight until it is passed to
+    /// [`Driver::finish`].
     pub fn due(&mut self, now: Duration) -> Vec<DueRequest> {
         if self.stopped {
             return Vec::new();
@@ -238,8 +243,8 @@ impl Driver {
         !self.continued.is_empty() || (!self.ready.is_empty() && self.places < self.rules.in_flight)
     }
 
-    /// Returns the next time at which [`Driver::due`] will return a request, unless a request finishes earlier. `None`
-    /// if nothing can change until a request finishes.
+    /// Returns the next time at which [`Driver::due`] will return a request, unless a request
+    /// finishes earlier. `None` if nothing can change until a request finishes.
     pub fn wake(&mut self) -> Option<Duration> {
         if self.stopped {
             return None;
@@ -254,8 +259,8 @@ impl Driver {
         timer.into_iter().chain(instant).min()
     }
 
-    /// Records that `turn` finished at `now`. Returns whether its conversation is over. A failed turn ends its
-    /// conversation, because the next turn would lack part of its history.
+    /// Records that `turn` finished at `now`. Returns whether its conversation is over. A failed
+    /// turn ends its conversation, because the next turn would lack part of its history.
     pub fn finish(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
         let at = turn.conversation as usize;
         debug_assert_eq!(self.standing[at].turn, turn.index, "the turn is in flight");
@@ -342,8 +347,8 @@ mod tests {
         vec![Script { turns, ..Script::default() }; count]
     }
 
-    /// Runs to completion against a server that takes `service(turn)` per request. Returns (sent, planned, turn) in
-    /// send order.
+    /// Runs to completion against a server that takes `service(turn)` per request. Returns (sent,
+    /// planned, turn) in send order.
     fn play(mut driver: Driver, service: impl Fn(Turn) -> Duration) -> Vec<(Duration, Duration, Turn)> {
         let mut ends: BinaryHeap<Reverse<(Duration, Turn)>> = BinaryHeap::new();
         let mut now = Duration::ZERO;
@@ -410,7 +415,8 @@ mod tests {
 
     #[test]
     fn arrivals_during_a_stall_are_caught_up() {
-        // The server stalls on the first request. Nine more arrive in the meantime, each with its own scheduled time.
+        // The server stalls on the first request. Nine more arrive in the meantime, each with its
+        // own scheduled time.
         let driver = Driver::new(
             scripts(10, 1),
             Pace::Requests(even(100.0)),

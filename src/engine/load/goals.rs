@@ -19,8 +19,8 @@ pub struct PassStats {
 }
 
 impl PassStats {
-    /// Returns a caveat if the steady state of `pass` is too short to compute rates. `ratio`: the share of the peak concurrency that
-    /// defines the steady state.
+    /// Returns a caveat if the steady state of `pass` is too short to compute rates. `ratio`: the
+    /// share of the peak concurrency that defines the steady state.
     pub fn caveat(&self, pass: &PassResult, ratio: f64) -> Option<LoadCaveat> {
         let window = self.steady.window(ratio)?;
         let e2e = pass.tally.all.e2e.summary().map(|e2e| e2e.mean);
@@ -33,7 +33,8 @@ impl PassStats {
 #[derive(Debug)]
 pub struct GoalTracker {
     limits: Vec<LatencyLimit>,
-    /// Minimum share of requests that must meet the limits; otherwise the pass fails. After two failed passes in a row, the run stops.
+    /// Minimum share of requests that must meet the limits; otherwise the pass fails. After two
+    /// failed passes in a row, the run stops.
     pub required_share: Option<f64>,
     /// Whether each pass met the required share.
     met: Vec<bool>,
@@ -46,7 +47,8 @@ impl GoalTracker {
         GoalTracker { limits: limits.to_vec(), required_share: None, met: Vec::new(), passes: Vec::new() }
     }
 
-    /// Returns whether fewer than the share `required` of the requests sent in `passes` met the limits.
+    /// Returns whether fewer than the share `required` of the requests sent in `passes` met the
+    /// limits.
     pub fn has_missed(&self, passes: &[PassResult], required: f64) -> bool {
         let sent: u64 = passes.iter().map(PassResult::sent).sum();
         let met: u64 = self.passes.iter().map(|pass| pass.goodput.met).sum();

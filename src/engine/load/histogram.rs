@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize, Serializer};
 /// Longer latencies are recorded as this value.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// A histogram of durations with three significant digits, from 1 us to one day. It uses about 200 KiB at most,
-/// regardless of the number of values. The mean, standard deviation, minimum and maximum are exact.
+/// A histogram of durations with three significant digits, from 1 us to one day. It uses about
+/// 200 KiB at most, regardless of the number of values. The mean, standard deviation, minimum and
+/// maximum are exact.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "HistogramParts", from = "HistogramParts")]
 pub struct LatencyHistogram {
@@ -90,7 +91,8 @@ impl LatencyHistogram {
         (self.count() > 0).then(|| value.clamp(self.min, self.max))
     }
 
-    /// Returns the cumulative distribution as pairs of (value, share of values at or below it), in about 100 steps at most.
+    /// Returns the cumulative distribution as pairs of (value, share of values at or below it), in
+    /// about 100 steps at most.
     pub fn curve(&self) -> Vec<(Duration, f64)> {
         let mut curve: Vec<(Duration, f64)> = Vec::new();
         let steps = (1..100).map(|step| f64::from(step) / 100.0).chain([0.995, 0.999, 1.0]);
@@ -112,7 +114,8 @@ impl LatencyHistogram {
         }
         let mean = self.sum / n as f64;
         let at = |q: f64| Duration::from_nanos(self.counts.value_at_quantile(q));
-        // n (1 - q) values lie above the q quantile. If this number is less than one, the percentile would simply equal the maximum.
+        // n (1 - q) values lie above the q quantile. If this number is less than one, the
+        // percentile would simply equal the maximum.
         let supported = |q: f64| (n as f64 * (1.0 - q) >= 1.0 - 1e-9).then(|| at(q));
         Some(LatencySummary {
             count: n,
@@ -129,8 +132,8 @@ impl LatencyHistogram {
     }
 }
 
-/// Summary of a histogram. Percentiles that the sample size does not support are absent: p99 needs 100 values, and
-/// p99.9 needs 1,000.
+/// Summary of a histogram. Percentiles that the sample size does not support are absent: p99 needs
+/// 100 values, and p99.9 needs 1,000.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LatencySummary {
     pub count: u64,

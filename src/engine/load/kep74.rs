@@ -1,6 +1,7 @@
 //! The table from SGLang's KEP-74, and the same table for whole conversations.
 //!
-//! The "multi-turn" row in KEP-74 repeats the single-turn prompts. The second table measures turn 1 and later turns of conversations.
+//! The "multi-turn" row in KEP-74 repeats the single-turn prompts. The second table measures turn
+//! 1 and later turns of conversations.
 
 use serde::Serialize;
 

@@ -1,8 +1,9 @@
-//! Load generator: when each request is sent, and how the server responds. It does not depend on Mooncake.
+//! Load generator: when each request is sent, and how the server responds. It does not depend on
+//! Mooncake.
 //!
-//! The core modules (`seed`, `distribution`, `arrivals`, `driver`) use neither a clock nor a socket. Times are
-//! durations since the start of the run, and all randomness derives from one [`Seed`]. The same seed produces the same
-//! requests at the same scheduled times.
+//! The core modules (`seed`, `distribution`, `arrivals`, `driver`) use neither a clock nor a
+//! socket. Times are durations since the start of the run, and all randomness derives from one
+//! [`Seed`]. The same seed produces the same requests at the same scheduled times.
 #![forbid(unsafe_code)]
 
 pub mod answer;

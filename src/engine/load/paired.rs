@@ -1,15 +1,20 @@
-//! Tests whether one endpoint is better than another, based on paired differences between the same requests.
+//! Tests whether one endpoint is better than another, based on paired differences between the same
+//! requests.
 //!
-//! Requests in one conversation are not independent: they share history and a cached prefix. The bootstrap therefore resamples whole
-//! conversations. Conversations in one block are not independent either, because a disturbance during the block affects all of them. The
-//! differences between blocks therefore yield a second interval (Student's), and the wider of the two applies at each end. A bootstrap
-//! interval over few groups is too narrow, so it is widened by the ratio of Student's quantile to the normal quantile.
+//! Requests in one conversation are not independent: they share history and a cached prefix. The
+//! bootstrap therefore resamples whole conversations. Conversations in one block are not
+//! independent either, because a disturbance during the block affects all of them. The differences
+//! between blocks therefore yield a second interval (Student's), and the wider of the two applies
+//! at each end. A bootstrap interval over few groups is too narrow, so it is widened by the ratio
+//! of Student's quantile to the normal quantile.
 //!
-//! Fewer than [`BLOCKS_MEASURED`] blocks do not show how much passes differ by chance: one block has no variance at all. Then a spread is
-//! assumed: each pass as a whole is off by [`PASS_NOISE`] of the mean (standard deviation), as if that had been measured in
-//! [`ASSUMED_FREEDOM`] further blocks. A larger measured spread widens the interval further.
+//! Fewer than [`BLOCKS_MEASURED`] blocks do not show how much passes differ by chance: one block
+//! has no variance at all. Then a spread is assumed: each pass as a whole is off by [`PASS_NOISE`]
+//! of the mean (standard deviation), as if that had been measured in [`ASSUMED_FREEDOM`] further
+//! blocks. A larger measured spread widens the interval further.
 //!
-//! A known bound on the bias of the measurement, such as the generator lag, is added to the interval at both ends.
+//! A known bound on the bias of the measurement, such as the generator lag, is added to the
+//! interval at both ends.
 
 use std::collections::BTreeMap;
 
@@ -44,16 +49,19 @@ pub enum BetterWhen {
 pub struct DifferenceRule {
     /// Confidence level, above 0 and below 1.
     pub level: f64,
-    /// Minimum difference, as a share of the first endpoint's mean. The entire interval must lie beyond it.
+    /// Minimum difference, as a share of the first endpoint's mean. The entire interval must lie
+    /// beyond it.
     pub margin: f64,
     pub better_when: BetterWhen,
-    /// Bound on the bias of the difference, in the unit of the values. The interval is wider by this at both ends.
+    /// Bound on the bias of the difference, in the unit of the values. The interval is wider by
+    /// this at both ends.
     pub bias: f64,
     /// Number of bootstrap samples; see [`DRAWS`].
     pub draws: usize,
 }
 
-/// Confidence levels of the intervals of a comparison. All of them hold at once with at least 95 % probability.
+/// Confidence levels of the intervals of a comparison. All of them hold at once with at least 95 %
+/// probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConfidenceLevels {
     /// For the primary metric.
@@ -63,8 +71,9 @@ pub struct ConfidenceLevels {
 }
 
 impl ConfidenceLevels {
-    /// Half of the 5 % for a wrong interval belongs to the primary metric, and the other half is divided among the `others` (Bonferroni
-    /// correction with weights). `passes`: how often each metric is compared.
+    /// Half of the 5 % for a wrong interval belongs to the primary metric, and the other half is
+    /// divided among the `others` (Bonferroni correction with weights). `passes`: how often each
+    /// metric is compared.
     pub fn of(passes: usize, others: usize) -> ConfidenceLevels {
         let share = 0.025 / passes.max(1) as f64;
         ConfidenceLevels { primary: 1.0 - share, other: 1.0 - share / others.max(1) as f64 }
@@ -121,7 +130,8 @@ impl Difference {
         self.mean_b - self.mean_a
     }
 
-    /// Returns the difference as a share of the first endpoint's mean, or `None` if that mean is zero.
+    /// Returns the difference as a share of the first endpoint's mean, or `None` if that mean is
+    /// zero.
     pub fn share(&self) -> Option<f64> {
         (self.mean_a != 0.0).then(|| self.difference() / self.mean_a)
     }
@@ -129,12 +139,14 @@ impl Difference {
 
 /// With fewer conversations, the interval is unreliable.
 pub const CONVERSATIONS_MIN: usize = 5;
-/// With this many bootstrap samples, the bounds are stable to within a few hundredths of the interval width.
+/// With this many bootstrap samples, the bounds are stable to within a few hundredths of the
+/// interval width.
 pub const DRAWS: usize = 4_000;
 
 /// From this number of blocks on, the spread between blocks is measured, and none is assumed.
 pub const BLOCKS_MEASURED: usize = 4;
-/// Assumed standard deviation of a pass as a whole, as a share of the mean, if there are fewer blocks.
+/// Assumed standard deviation of a pass as a whole, as a share of the mean, if there are fewer
+/// blocks.
 pub const PASS_NOISE: f64 = 0.05;
 /// Number of further blocks to which the assumption is equivalent.
 pub const ASSUMED_FREEDOM: u32 = 4;
@@ -194,8 +206,8 @@ pub fn compare(pairs: &[RequestPair], rule: DifferenceRule, seed: Seed) -> Optio
     })
 }
 
-/// Returns how far the interval extends below and above `mean`, by resampling `groups` of (weight, weighted
-/// difference).
+/// Returns how far the interval extends below and above `mean`, by resampling `groups` of (weight,
+/// weighted difference).
 fn bootstrap(groups: &[(f64, f64)], mean: f64, rule: &DifferenceRule, seed: Seed) -> (f64, f64) {
     let level = rule.level;
     let number = rule.draws.max(2);
@@ -224,8 +236,8 @@ fn bootstrap(groups: &[(f64, f64)], mean: f64, rule: &DifferenceRule, seed: Seed
     ((mean - at(outside)).max(0.0) * wider, (at(1.0 - outside) - mean).max(0.0) * wider)
 }
 
-/// Half-width of Student's interval for the mean of `blocks`. With fewer than [`BLOCKS_MEASURED`] blocks, a spread in proportion to `size`, the
-/// size of the values, is assumed.
+/// Half-width of Student's interval for the mean of `blocks`. With fewer than [`BLOCKS_MEASURED`]
+/// blocks, a spread in proportion to `size`, the size of the values, is assumed.
 fn between_blocks(blocks: &[f64], level: f64, size: f64) -> f64 {
     let n = blocks.len() as f64;
     let mean = blocks.iter().sum::<f64>() / n;
@@ -251,9 +263,10 @@ mod tests {
     const FIVE: DifferenceRule =
         DifferenceRule { level: 0.99, margin: 0.0, better_when: BetterWhen::Less, bias: 0.0, draws: 400 };
 
-    /// Generates `conversations` conversations of four turns each, in `blocks` blocks. Levels differ widely between conversations. The
-    /// second endpoint differs by `shift`. Each pass has its own random disturbance with standard deviation `disturbance`, and drifts by
-    /// `drift` from the previous pass.
+    /// Generates `conversations` conversations of four turns each, in `blocks` blocks. Levels
+    /// differ widely between conversations. The second endpoint differs by `shift`. Each pass has
+    /// its own random disturbance with standard deviation `disturbance`, and drifts by `drift` from
+    /// the previous pass.
     fn sample(
         conversations: u32,
         blocks: u32,
@@ -302,9 +315,9 @@ mod tests {
 
     #[test]
     fn identical_endpoints_rarely_differ_despite_block_disturbances() {
-        // With five metrics at 99 % each, at most 5 in 100 self-comparisons may be wrong, which is 1 in 100 per metric.
-        // The disturbances are ten times the standard error of a conversation's mean. They are tested with drift, and
-        // with few and many blocks.
+        // With five metrics at 99 % each, at most 5 in 100 self-comparisons may be wrong, which is
+        // 1 in 100 per metric. The disturbances are ten times the standard error of a
+        // conversation's mean. They are tested with drift, and with few and many blocks.
         for (blocks, disturbance, drift) in
             [(1, 0.0, 0.0), (4, 5.0, 0.0), (8, 5.0, 0.0), (8, 20.0, 3.0), (16, 2.0, 5.0)]
         {
@@ -322,7 +335,8 @@ mod tests {
 
     #[test]
     fn one_block_does_not_take_disturbances_for_differences() {
-        // The passes as a whole are off by 5 %, which a single block does not show. The bootstrap alone would be wrong in more than 30 of 100.
+        // The passes as a whole are off by 5 %, which a single block does not show. The bootstrap
+        // alone would be wrong in more than 30 of 100.
         let shown = |pairs: &dyn Fn(u64) -> Vec<RequestPair>| {
             (0..100).filter(|seed| verdict(&pairs(*seed)) != DifferenceVerdict::NoDifferenceShown).count()
         };

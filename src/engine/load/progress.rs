@@ -13,7 +13,8 @@ use mcctl_sys::env::Env;
 
 /// Interval between two samples.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
-/// Time in a pass after which the remaining time is estimated. The first requests of a pass take longer.
+/// Time in a pass after which the remaining time is estimated. The first requests of a pass take
+/// longer.
 const ESTIMATE_AFTER: Duration = Duration::from_secs(3);
 /// Number of samples in the moving window (two seconds).
 const WINDOW_SAMPLES: usize = 8;
@@ -32,14 +33,16 @@ struct ProgressWindow {
     somewhere: u64,
 }
 
-/// Observer that keeps the current figures. Its owner calls [`Progress::sample`] every [`SAMPLE_INTERVAL`].
+/// Observer that keeps the current figures. Its owner calls [`Progress::sample`] every
+/// [`SAMPLE_INTERVAL`].
 #[derive(Debug)]
 pub struct Progress<E: Env> {
     env: E,
     /// The current pass and its number of requests.
     pass: Option<(PassId, u64, Arc<LiveCounters>)>,
     began: Mono,
-    /// Number of requests that ended in this run. Excludes those of an interrupted run that is resumed.
+    /// Number of requests that ended in this run. Excludes those of an interrupted run that is
+    /// resumed.
     done: u64,
     failed: u64,
     /// Totals since the last sample.
@@ -59,7 +62,8 @@ pub struct ProgressSnapshot {
     pub ended: u64,
     /// Number of requests in the pass.
     pub requests: u64,
-    /// Estimated time until the end of the pass, if the rate so far continues; `None` until the estimate is useful.
+    /// Estimated time until the end of the pass, if the rate so far continues; `None` until the
+    /// estimate is useful.
     pub remaining: Option<Duration>,
     pub failed: u64,
     pub in_flight: u64,

@@ -1,4 +1,5 @@
-//! The shuffle of Python's `random` module (the Mersenne Twister MT19937), with which `sglang.bench_serving` orders datasets.
+//! The shuffle of Python's `random` module (the Mersenne Twister MT19937), with which
+//! `sglang.bench_serving` orders datasets.
 
 use crate::Seed;
 
@@ -47,7 +48,8 @@ impl PythonRandom {
         PythonRandom { state, next: WORDS }
     }
 
-    /// Shuffles `items` like `random.shuffle`. Lists with 2^32 items or more are left unchanged beyond that position.
+    /// Shuffles `items` like `random.shuffle`. Lists with 2^32 items or more are left unchanged
+    /// beyond that position.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
             let Ok(count) = u32::try_from(at + 1) else { continue };

@@ -17,14 +17,15 @@ use crate::{Driver, DueRequest, LatencyHistogram, Turn};
 use mcctl_base::Mono;
 use mcctl_sys::env::{Env, deadline};
 
-/// The record of one request, from its scheduled send time to its end. Times are relative to the start of the run.
+/// The record of one request, from its scheduled send time to its end. Times are relative to the
+/// start of the run.
 #[derive(Clone, Debug)]
 pub struct TimedRequest {
     pub turn: Turn,
     /// Scheduled send time. Latencies are measured from here.
     pub planned: Duration,
-    /// Earliest possible send time: the scheduled time, or the time at which a slot became free. Any further delay is
-    /// generator lag.
+    /// Earliest possible send time: the scheduled time, or the time at which a slot became free.
+    /// Any further delay is generator lag.
     pub eligible_at: Duration,
     pub max_tokens: u32,
     /// Prompt tokens that should have been cached, if known.
@@ -78,8 +79,8 @@ impl<E: Env + Unpin> RunContext<E> {
         self.env.now().since(self.start)
     }
 
-    /// Performs one exchange. After a busy response with `Retry-After`, it retries up to the configured number of
-    /// times.
+    /// Performs one exchange. After a busy response with `Retry-After`, it retries up to the
+    /// configured number of times.
     async fn exchange(&self, request: EncodedRequest) -> Exchange {
         let begun = self.now();
         let limits = self.pool.target().limits;
@@ -101,7 +102,8 @@ impl<E: Env + Unpin> RunContext<E> {
     }
 
     async fn once(&self, request: EncodedRequest, begun: Duration) -> Exchange {
-        // Gaps beyond the first `ARRIVALS_MAX` frames, for which the exchange stores no arrival times.
+        // Gaps beyond the first `ARRIVALS_MAX` frames, for which the exchange stores no arrival
+        // times.
         let mut frames = 0;
         let mut last = Duration::ZERO;
         let mut beyond = None;
@@ -123,7 +125,8 @@ impl<E: Env + Unpin> RunContext<E> {
         exchange
     }
 
-    /// Performs one exchange. A panic becomes a failed request, because otherwise the run would wait forever.
+    /// Performs one exchange. A panic becomes a failed request, because otherwise the run would
+    /// wait forever.
     async fn whole(&self, request: EncodedRequest) -> Exchange {
         let begun = self.now();
         let asked = AssertUnwindSafe(self.exchange(request)).catch_unwind().await;
@@ -154,9 +157,10 @@ const BATCH_EVERY: Duration = Duration::from_millis(1);
 /// Interval at which batching is reconsidered.
 const BATCH_DECISION: Duration = Duration::from_millis(20);
 
-/// Batches reads under high load. A thread that waits for each frame of hundreds of streams sleeps and wakes for nearly
-/// every frame, which costs as much as reading it. Tokens keep their arrival times where the kernel timestamps them.
-/// Requests are sent up to [`BATCH_EVERY`] later, and that delay is part of the reported generator lag.
+/// Batches reads under high load. A thread that waits for each frame of hundreds of streams sleeps
+/// and wakes for nearly every frame, which costs as much as reading it. Tokens keep their arrival
+/// times where the kernel timestamps them. Requests are sent up to [`BATCH_EVERY`] later, and that
+/// delay is part of the reported generator lag.
 async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
     let reads = || (shared.env.now(), shared.pool.timestamped_reads());
     let many = |(then, before): (Mono, u64)| {
@@ -199,8 +203,8 @@ pub struct RunStats {
     /// Requests that were aborted by a panic in mcctl.
     pub bugs: u64,
     pub connections: u64,
-    /// Client read delay: how long bytes stayed unread, which shows how far behind the generator was. Where the kernel
-    /// timestamps arrivals, token times are unaffected.
+    /// Client read delay: how long bytes stayed unread, which shows how far behind the generator
+    /// was. Where the kernel timestamps arrivals, token times are unaffected.
     pub delays: LatencyHistogram,
     /// The generator's CPU usage in its busiest second. `None` if unknown.
     pub share: Option<f64>,
@@ -250,8 +254,8 @@ pub struct LoadRun<'a, E: Env + Unpin> {
 }
 
 impl<E: Env + Unpin> LoadRun<'_, E> {
-    /// Executes the run and passes every record to `on_record`. After the first `stop`, nothing more is sent. After the
-    /// second one, requests in flight are aborted.
+    /// Executes the run and passes every record to `on_record`. After the first `stop`, nothing
+    /// more is sent. After the second one, requests in flight are aborted.
     pub async fn execute(self, stop: &mut mpsc::Receiver<()>, mut on_record: impl FnMut(TimedRequest)) -> RunStats {
         let LoadRun { env, target, workload, mut driver, limits, live } = self;
         // Open connections and build the first requests before the clock starts.

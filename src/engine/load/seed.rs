@@ -3,14 +3,15 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The seed for a run. Every consumer gets its own generator, keyed by name and index. Drawing an additional sample in
-/// one place therefore has no effect elsewhere, and a conversation does not depend on the preceding ones.
+/// The seed for a run. Every consumer gets its own generator, keyed by name and index. Drawing an
+/// additional sample in one place therefore has no effect elsewhere, and a conversation does not
+/// depend on the preceding ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// Returns the generator for `purpose` and `index`: ChaCha with 8 rounds, which produces identical output on every
-    /// machine and in every release.
+    /// Returns the generator for `purpose` and `index`: ChaCha with 8 rounds, which produces
+    /// identical output on every machine and in every release.
     pub fn generator(self, purpose: &str, index: u64) -> ChaCha8Rng {
         // FNV-1a, used only to derive a key from the purpose.
         let key = purpose

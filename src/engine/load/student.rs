@@ -1,10 +1,11 @@
-//! Quantiles of Student's t-distribution, used for confidence intervals around the means of small samples.
+//! Quantiles of Student's t-distribution, used for confidence intervals around the means of small
+//! samples.
 
 /// At or above this many degrees of freedom, the normal distribution is used instead.
 const MANY: u32 = 2_000;
 
-/// Returns the probability that a t-distributed variable with `freedom` degrees of freedom lies within `-t..t`, using
-/// the finite sums in Abramowitz and Stegun, 26.7.3 and 26.7.4.
+/// Returns the probability that a t-distributed variable with `freedom` degrees of freedom lies
+/// within `-t..t`, using the finite sums in Abramowitz and Stegun, 26.7.3 and 26.7.4.
 fn within(t: f64, freedom: u32) -> f64 {
     let theta = (t / f64::from(freedom).sqrt()).atan();
     let (sin, cos) = theta.sin_cos();
@@ -24,8 +25,8 @@ fn within(t: f64, freedom: u32) -> f64 {
     }
 }
 
-/// Returns the bound `t` such that a share `level` of the t-distribution with `freedom` (at least 1) degrees of freedom
-/// lies within `-t..t`.
+/// Returns the bound `t` such that a share `level` of the t-distribution with `freedom` (at least
+/// 1) degrees of freedom lies within `-t..t`.
 pub(super) fn bound(level: f64, freedom: u32) -> f64 {
     let freedom = freedom.clamp(1, MANY);
     let mut low = 0.0;

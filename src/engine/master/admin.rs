@@ -1,7 +1,7 @@
 //! The master behind the admin HTTP API: the responses, built from its state.
 //!
-//! Long lists are sent page by page, so that the state does not stay locked while a whole list is built. Only the removal of all objects
-//! changes the state.
+//! Long lists are sent page by page, so that the state does not stay locked while a whole list is
+//! built. Only the removal of all objects changes the state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -44,7 +44,8 @@ impl<E: Env> AdminApi<E> {
         AdminApi::announcing(env, view, None)
     }
 
-    /// Creates an admin API for `view`, with [`routes::DISCOVERY`](mcctl_metadata::admin::routes::DISCOVERY) if an `announcer` is given.
+    /// Creates an admin API for `view`, with
+    /// [`routes::DISCOVERY`](mcctl_metadata::admin::routes::DISCOVERY) if an `announcer` is given.
     pub fn announcing(env: E, view: Arc<dyn AdminView>, announcer: Option<Announcer<E>>) -> Arc<AdminApi<E>> {
         let baselines = Mutex::new(SummaryBaselines::starting(env.now()));
         let requests = Arc::default();
@@ -78,7 +79,8 @@ impl<E: Env> AdminApi<E> {
         server::start(self.env.clone(), at, access, self.clone()).await
     }
 
-    /// Passes a line about the last ten seconds to `report`, every ten seconds, as long as the future is polled.
+    /// Passes a line about the last ten seconds to `report`, every ten seconds, as long as the
+    /// future is polled.
     pub async fn report(&self, mut report: impl FnMut(&str) + Send) {
         let (mut then, (mut before, _)) = (self.env.now(), self.view.metrics());
         loop {
@@ -296,7 +298,8 @@ impl<E: Env> AdminService for AdminApi<E> {
                 ..SegmentDetail::default()
             });
         });
-        // As in upstream, usage is reported per name: the same value is returned for all segments with the same name.
+        // As in upstream, usage is reported per name: the same value is returned for all segments
+        // with the same name.
         let shared = shared_names(&segments);
         for detail in &mut segments {
             detail.used_bytes = detail.used_bytes.filter(|_| shared.contains(&detail.segment_name));

@@ -1,4 +1,5 @@
-//! The announcement of a master's RPC port and of its nodes' metadata mode, for clients configured with neither.
+//! The announcement of a master's RPC port and of its nodes' metadata mode, for clients configured
+//! with neither.
 
 use mcctl_base::HostPort;
 use mcctl_metadata::MetadataService;
@@ -17,8 +18,9 @@ pub struct Announcer<E> {
 }
 
 impl<E: Env> Announcer<E> {
-    /// Returns the announcement of a master whose nodes have the names `nodes`. The embedded service is announced if it has a record for
-    /// one of these nodes, or if there are no nodes yet. A running embedded service is not necessarily the one that the nodes use.
+    /// Returns the announcement of a master whose nodes have the names `nodes`. The embedded
+    /// service is announced if it has a record for one of these nodes, or if there are no nodes
+    /// yet. A running embedded service is not necessarily the one that the nodes use.
     pub fn announcement(&self, nodes: &[String]) -> Announcement {
         let used =
             |service: &MetadataService<E>| nodes.is_empty() || nodes.iter().any(|node| service.has_segment(node));

@@ -1,7 +1,8 @@
 //! Applying records: a state that repeats the changes that another master decided.
 //!
-//! Such a state serves no calls. It has no allocators, no eviction order and no list of free slots; `restore` builds them at the end, from
-//! the objects alone. It checks each record against the state, because a record that does not fit means that the data is damaged.
+//! Such a state serves no calls. It has no allocators, no eviction order and no list of free slots;
+//! `restore` builds them at the end, from the objects alone. It checks each record against the
+//! state, because a record that does not fit means that the data is damaged.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -75,15 +76,18 @@ impl ApplyError {
     }
 }
 
-/// A master's state that is read from a snapshot and records, or follows another master's records. It serves no calls.
+/// A master's state that is read from a snapshot and records, or follows another master's records.
+/// It serves no calls.
 ///
-/// Apply a snapshot's chunks first, then the payloads behind it, in order. Then [`activate`](StandbyState::activate) it.
+/// Apply a snapshot's chunks first, then the payloads behind it, in order. Then
+/// [`activate`](StandbyState::activate) it.
 #[derive(Debug)]
 pub struct StandbyState {
     pub(super) state: MasterState,
     /// The clients that the last payload registered.
     registered: Vec<ClientId>,
-    /// What the digest of a snapshot of an earlier release contains that is not kept ([`unkept_digest`]).
+    /// What the digest of a snapshot of an earlier release contains that is not kept
+    /// ([`unkept_digest`]).
     unkept: u64,
     /// Counts the steps of [`activate`](Self::activate).
     pub(super) progress: Arc<AtomicU64>,
@@ -95,10 +99,12 @@ impl StandbyState {
         StandbyState { state: MasterState::new(policy), registered: Vec::new(), unkept: 0, progress: Arc::default() }
     }
 
-    /// Applies the records of a payload or of a snapshot's chunk, which was written `age` before `now`. Returns their number.
+    /// Applies the records of a payload or of a snapshot's chunk, which was written `age` before
+    /// `now`. Returns their number.
     ///
     /// # Errors
-    /// The payload cannot be decoded, or a record does not fit the state. The data is damaged, or payloads are missing.
+    /// The payload cannot be decoded, or a record does not fit the state. The data is damaged, or
+    /// payloads are missing.
     pub fn apply_payload(&mut self, now: Mono, age: Duration, payload: &[u8]) -> Result<usize, ApplyError> {
         let mut count = 0;
         self.registered.clear();
@@ -119,8 +125,8 @@ impl StandbyState {
         self.state.digest()
     }
 
-    /// The digest that the applied snapshot must have, if nothing else was applied. A snapshot of an earlier release has the digest of
-    /// what was read from it, also of what is not kept.
+    /// The digest that the applied snapshot must have, if nothing else was applied. A snapshot of
+    /// an earlier release has the digest of what was read from it, also of what is not kept.
     pub fn snapshot_digest(&self) -> u64 {
         self.digest().wrapping_add(self.unkept)
     }
@@ -135,7 +141,8 @@ impl StandbyState {
         self.state.part_digests(from, slots)
     }
 
-    /// Whether the records contain everything that was acknowledged, even after a loss of power. Otherwise, the last changes may be missing.
+    /// Whether the records contain everything that was acknowledged, even after a loss of power.
+    /// Otherwise, the last changes may be missing.
     pub fn is_complete(&self) -> bool {
         self.state.complete_records
     }
@@ -145,9 +152,10 @@ impl StandbyState {
         self.state.earlier_lease
     }
 
-    /// A copy with the same segments and clients, and without objects and quarantined memory. Returns it with the number of
-    /// dropped objects. Its segments accept no new objects for `hold`, which must be at least as long as a write or a lease may last:
-    /// clients may still use the memory.
+    /// A copy with the same segments and clients, and without objects and quarantined memory.
+    /// Returns it with the number of dropped objects. Its segments accept no new objects for
+    /// `hold`, which must be at least as long as a write or a lease may last: clients may still use
+    /// the memory.
     ///
     /// # Errors
     /// The copy is damaged.
@@ -168,7 +176,8 @@ impl StandbyState {
         Ok((emptied, self.objects()))
     }
 
-    /// The state of a copy that was made ready to serve, and has not served. It can apply records again.
+    /// The state of a copy that was made ready to serve, and has not served. It can apply records
+    /// again.
     pub(super) fn of(mut state: MasterState) -> StandbyState {
         state.order = EvictionIndex::new(state.policy.eviction_policy);
         for at in (0..state.objects.slots()).map(ObjectSlot) {
@@ -187,7 +196,8 @@ impl StandbyState {
         StandbyState { state, registered: Vec::new(), unkept: 0, progress: Arc::default() }
     }
 
-    /// Counts the steps of [`activate`](Self::activate) in `progress`, so that another thread sees that it goes on.
+    /// Counts the steps of [`activate`](Self::activate) in `progress`, so that another thread sees
+    /// that it goes on.
     pub fn report_progress(&mut self, progress: Arc<AtomicU64>) {
         self.progress = progress;
     }
@@ -197,14 +207,16 @@ impl StandbyState {
         u64::from(self.state.objects.len())
     }
 
-    /// Begins a snapshot of the copy ([`MasterState::begin_snapshot`]). Returns false if another one is in progress.
+    /// Begins a snapshot of the copy ([`MasterState::begin_snapshot`]). Returns false if another
+    /// one is in progress.
     pub fn begin_snapshot(&mut self, now: Mono, format: DataFormat) -> bool {
         // The leader goes on granting leases of the length that it has recorded.
         self.state.earlier_leases_until = Mono(u64::MAX);
         self.state.begin_snapshot(now, format).is_some()
     }
 
-    /// Continues the snapshot by up to `slots` object slots. Returns `None` if no snapshot is in progress.
+    /// Continues the snapshot by up to `slots` object slots. Returns `None` if no snapshot is in
+    /// progress.
     pub fn snapshot_slots(&mut self, slots: u32) -> Option<SnapshotStep> {
         self.state.snapshot_slots(slots)
     }
@@ -216,8 +228,9 @@ impl StandbyState {
 
     /// Applies one record, which was written `age` before `now`.
     ///
-    /// The records of objects are only checked here, and applied by the function that a leader uses, too. A leader
-    /// makes the changes of the other records by different code: see [`MasterState::apply_record`].
+    /// The records of objects are only checked here, and applied by the function that a leader
+    /// uses, too. A leader makes the changes of the other records by different code: see
+    /// [`MasterState::apply_record`].
     pub(super) fn apply(&mut self, now: Mono, age: Duration, record: &MasterRecord<'_>) -> Result<(), ApplyError> {
         let clock = RecordClock { now, age };
         match *record {

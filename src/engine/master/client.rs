@@ -1,10 +1,12 @@
 //! The clients that contribute memory, and their expiry.
 //!
-//! A client is *ok* once it has registered its segments with `ReMountSegment`. Until then, the response to every ping is "remount", even
-//! right after a successful mount. Upstream does the same, and its clients rely on it.
+//! A client is *ok* once it has registered its segments with `ReMountSegment`. Until then, the
+//! response to every ping is "remount", even right after a successful mount. Upstream does the
+//! same, and its clients rely on it.
 //!
-//! After a stall of a minute, the master would expire every client whose pings it has not read yet. To prevent this, deadlines refer to a
-//! clock from which stalls are subtracted (the `stall` module computes the amount).
+//! After a stall of a minute, the master would expire every client whose pings it has not read yet.
+//! To prevent this, deadlines refer to a clock from which stalls are subtracted (the `stall` module
+//! computes the amount).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -69,7 +71,8 @@ impl ClientTable {
         self.by_id.get_mut(&id)
     }
 
-    /// Extends the deadline of a registered client to `deadline`. Returns false if the client is unknown.
+    /// Extends the deadline of a registered client to `deadline`. Returns false if the client is
+    /// unknown.
     pub(crate) fn refresh(&mut self, id: ClientId, deadline: Mono) -> bool {
         let deadline = deadline - self.lost;
         let Some(client) = self.by_id.get_mut(&id) else { return false };
@@ -108,7 +111,8 @@ impl ClientTable {
         })
     }
 
-    /// The time at which the client expires unless it calls again: one time to live after its last call.
+    /// The time at which the client expires unless it calls again: one time to live after its last
+    /// call.
     pub(crate) fn deadline(&self, id: ClientId) -> Option<Mono> {
         self.by_id.get(&id).map(|client| client.deadline + self.lost)
     }

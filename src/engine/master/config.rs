@@ -1,5 +1,5 @@
-//! A master's settings. The defaults match upstream 0.3.13 (`mooncake_master --help` in the 0.3.13.post1 wheel; store-rpc reference,
-//! section 8.1).
+//! A master's settings. The defaults match upstream 0.3.13 (`mooncake_master --help` in the
+//! 0.3.13.post1 wheel; store-rpc reference, section 8.1).
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use mcctl_net::rpc::server::{THREADS_MAX, default_threads};
 pub struct MasterConfig {
     /// Address of the RPC port; port 0 selects a free one. Upstream: `0.0.0.0:50051`.
     pub listen: HostPort,
-    /// Connections that send no request for this long are closed. Upstream: `--rpc_conn_timeout_seconds`; 0 means never.
+    /// Connections that send no request for this long are closed. Upstream:
+    /// `--rpc_conn_timeout_seconds`; 0 means never.
     pub idle_timeout: Option<Duration>,
-    /// Number of threads that serve connections. With 0, the caller's runtime serves them (for simulations). Upstream: `--rpc_thread_num`;
-    /// the default is one per processor, at most 16.
+    /// Number of threads that serve connections. With 0, the caller's runtime serves them (for
+    /// simulations). Upstream: `--rpc_thread_num`; the default is one per processor, at most 16.
     pub threads: usize,
     pub policy: StorePolicy,
 }
@@ -42,19 +43,23 @@ pub struct StorePolicy {
     pub soft_pin_ttl: Duration,
     /// The longest soft pin that a writer may request. Flag `--max_kv_soft_pin_ttl`.
     pub soft_pin_ttl_max: Duration,
-    /// Whether soft-pinned objects may be evicted when no other objects are left to evict. Flag `--allow_evict_soft_pinned_objects`.
+    /// Whether soft-pinned objects may be evicted when no other objects are left to evict. Flag
+    /// `--allow_evict_soft_pinned_objects`.
     pub evict_soft_pinned: bool,
     /// Fraction of the objects to evict per round. Flag `--eviction_ratio`.
     pub eviction_ratio: f64,
     /// How the next object to evict is chosen. Upstream has only one policy, and no flag.
     pub eviction_policy: EvictionPolicyKind,
-    /// Eviction starts when memory usage exceeds this ratio. Flag `--eviction_high_watermark_ratio`.
+    /// Eviction starts when memory usage exceeds this ratio. Flag
+    /// `--eviction_high_watermark_ratio`.
     pub watermark: f64,
     /// A client that sends no ping for this long expires. Flag `--client_ttl`.
     pub client_ttl: Duration,
-    /// After this time, another client may overwrite an unfinished put. Flag `--put_start_discard_timeout_sec`.
+    /// After this time, another client may overwrite an unfinished put. Flag
+    /// `--put_start_discard_timeout_sec`.
     pub put_discard_after: Duration,
-    /// After this time, the memory of an unfinished put may be reused. Flag `--put_start_release_timeout_sec`.
+    /// After this time, the memory of an unfinished put may be reused. Flag
+    /// `--put_start_release_timeout_sec`.
     pub put_release_after: Duration,
     /// How segments are chosen. Flag `--allocation_strategy`.
     pub strategy: Strategy,

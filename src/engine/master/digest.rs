@@ -1,8 +1,8 @@
 //! A digest of the state: the sum of one hash per segment, client, object and quarantined replica.
 //!
-//! A state, and another one to which its records were applied, have the same digest. It depends on what records describe, and neither on
-//! times (leases, ends of pins and quarantines) nor on the order of tables. The hash is part of the data format: its values are stored in
-//! snapshots.
+//! A state, and another one to which its records were applied, have the same digest. It depends on
+//! what records describe, and neither on times (leases, ends of pins and quarantines) nor on the
+//! order of tables. The hash is part of the data format: its values are stored in snapshots.
 
 use crate::discard::DiscardedReplica;
 use crate::eviction::index::PendingPin;
@@ -13,8 +13,9 @@ use crate::slots::{ObjectSlot, SegmentSlot};
 use crate::state::MasterState;
 use mcctl_base::{ClientId, Mono};
 
-/// The version of the digest. Version 1 contained the writers of complete objects, and the checksums of objects that are written again. Masters
-/// compare digests only if both have the same version.
+/// The version of the digest. Version 1 contained the writers of complete objects, and the
+/// checksums of objects that are written again. Masters compare digests only if both have the same
+/// version.
 pub(super) const DIGEST_VERSION: u8 = 2;
 
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
@@ -74,8 +75,9 @@ pub(super) fn object_digest(content: &ObjectContent<'_>, writing: bool, checksum
     replicas.iter().fold(hash, |hash, replica| hash.replica(&replica)).finish()
 }
 
-/// By how much the hash of an object in a snapshot is greater than that of the object in the state. Earlier releases kept the writers of
-/// complete objects, and the checksums of objects that are written again. For other objects, the result is 0.
+/// By how much the hash of an object in a snapshot is greater than that of the object in the state.
+/// Earlier releases kept the writers of complete objects, and the checksums of objects that are
+/// written again. For other objects, the result is 0.
 pub(super) fn unkept_digest(saved: &ObjectContent<'_>, writing: bool, checksum: Option<u64>) -> u64 {
     let client = if writing { saved.client } else { NO_WRITER };
     let kept_checksum = checksum.filter(|_| !writing);

@@ -1,4 +1,5 @@
-//! Replicas that no longer belong to an object but may still be written to. Their memory is quarantined before it is reused.
+//! Replicas that no longer belong to an object but may still be written to. Their memory is
+//! quarantined before it is reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,8 @@ pub(super) struct DiscardedReplica {
 }
 
 impl Discards {
-    /// Quarantines `replica`, which has a size of `bytes` bytes, until `until`. Replica ids are unique.
+    /// Quarantines `replica`, which has a size of `bytes` bytes, until `until`. Replica ids are
+    /// unique.
     pub(crate) fn add(&mut self, replica: ReplicaRecord, bytes: u64, until: Mono) {
         let before = self.by_id.insert(replica.id, DiscardedReplica { replica, bytes, until });
         debug_assert!(before.is_none(), "a replica is discarded once");

@@ -1,4 +1,5 @@
-//! The actions that the state requests from its environment, represented as values. The server performs them after unlocking the state.
+//! The actions that the state requests from its environment, represented as values. The server
+//! performs them after unlocking the state.
 
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ pub enum StateEffect {
         bytes: u64,
         /// How long the segment accepts no new objects, because it was mounted before.
         held_for: Duration,
-        /// Number of replicas in other segments with this name, which belong to an earlier process of the node, unless two processes have
-        /// the same name.
+        /// Number of replicas in other segments with this name, which belong to an earlier process
+        /// of the node, unless two processes have the same name.
         earlier_replicas: u64,
     },
     /// A segment was removed, together with all replicas in it.
@@ -30,21 +31,22 @@ pub enum StateEffect {
         name: TextBuf,
         client: ClientId,
         reason: UnmountReason,
-        /// True if no other segment has this name. If the client expired as well, the metadata service should drop the records that it
-        /// stores under the name.
+        /// True if no other segment has this name. If the client expired as well, the metadata
+        /// service should drop the records that it stores under the name.
         last_of_name: bool,
         /// Number of replicas in the segment. They are lost.
         replicas: u32,
     },
-    /// A client expired because it sent no ping within its time to live. The `Unmounted` effects for its segments come first.
+    /// A client expired because it sent no ping within its time to live. The `Unmounted` effects
+    /// for its segments come first.
     ClientExpired {
         client: ClientId,
         /// The name of one of its segments. A client without segments does not expire.
         name: Option<TextBuf>,
         segments: usize,
     },
-    /// Ends of writes over other connections than those of their starts, which their client had started again
-    /// ([`restarted_writes`](crate::restarted_writes)).
+    /// Ends of writes over other connections than those of their starts, which their client had
+    /// started again ([`restarted_writes`](crate::restarted_writes)).
     SuspiciousEnd {
         /// The client of the last one.
         client: ClientId,
@@ -73,7 +75,8 @@ pub enum UnmountReason {
     /// The grace period ended.
     GraceElapsed,
     ClientExpired,
-    /// The segment was restored after a restart, and its client did not confirm within the time to live that it still holds the memory.
+    /// The segment was restored after a restart, and its client did not confirm within the time to
+    /// live that it still holds the memory.
     Unconfirmed,
     /// A newer segment replaced it because the client's process restarted.
     Superseded {
@@ -96,6 +99,7 @@ impl UnmountReason {
 #[derive(Debug, Default)]
 pub struct Effects {
     pub list: Vec<StateEffect>,
-    /// Allocators to drop after unlocking the state: dropping the records of a large segment takes time.
+    /// Allocators to drop after unlocking the state: dropping the records of a large segment takes
+    /// time.
     pub(super) waste: Vec<OffsetAllocator>,
 }

@@ -1,14 +1,17 @@
-//! The writers of recently ended writes. The end of a write may arrive again, because its response was lost, and must then get the
-//! same response. The writer of a complete object is stored nowhere else.
+//! The writers of recently ended writes. The end of a write may arrive again, because its response
+//! was lost, and must then get the same response. The writer of a complete object is stored nowhere
+//! else.
 
 use crate::slots::ObjectSlot;
 use mcctl_base::ClientId;
 
-/// Number of entries. An entry is replaced by the write of another object whose slot has the same remainder.
+/// Number of entries. An entry is replaced by the write of another object whose slot has the same
+/// remainder.
 const ENTRIES: usize = 1 << 16;
 
-/// The id of the object's first replica, and the two halves of the writer's id. No replica has the id 0. An array of zeros is allocated
-/// without being written, so memory is used only for entries that were.
+/// The id of the object's first replica, and the two halves of the writer's id. No replica has the
+/// id 0. An array of zeros is allocated without being written, so memory is used only for entries
+/// that were.
 type EndedWrite = [u64; 3];
 
 /// The last write of each group of object slots that has ended.
@@ -19,7 +22,8 @@ pub(super) struct EndedWrites {
 }
 
 impl EndedWrites {
-    /// Adds the write of an object that has become complete. `replica` is the id of its first replica.
+    /// Adds the write of an object that has become complete. `replica` is the id of its first
+    /// replica.
     #[inline]
     pub(crate) fn add(&mut self, at: ObjectSlot, replica: u64, ClientId(high, low): ClientId) {
         if self.entries.is_empty() {
@@ -35,7 +39,8 @@ impl EndedWrites {
         }
     }
 
-    /// Whether this client is known to have ended the last write of an object. `replica` is the id of its first replica.
+    /// Whether this client is known to have ended the last write of an object. `replica` is the id
+    /// of its first replica.
     pub(crate) fn is_writer(&self, at: ObjectSlot, replica: u64, ClientId(high, low): ClientId) -> bool {
         self.entries.get(at.0 as usize % ENTRIES) == Some(&[replica, high, low])
     }

@@ -1,7 +1,8 @@
 //! Memory that a change has freed and that must not be handed out before the change is durable.
 //!
-//! If the host loses power, the last changes may be missing from the log. After the restart, an object whose removal is missing exists
-//! again. Its memory must still contain its bytes, so no other object may have received that memory.
+//! If the host loses power, the last changes may be missing from the log. After the restart, an
+//! object whose removal is missing exists again. Its memory must still contain its bytes, so no
+//! other object may have received that memory.
 
 use std::collections::VecDeque;
 
@@ -29,7 +30,8 @@ pub(super) struct FreedRange {
 }
 
 impl FreedRanges {
-    /// Adds a range of `bytes` bytes that change number `sequence` freed. The number must not be lower than that of the last range.
+    /// Adds a range of `bytes` bytes that change number `sequence` freed. The number must not be
+    /// lower than that of the last range.
     pub(crate) fn add(&mut self, segment: SegmentSlot, ticket: u32, bytes: u64, sequence: u64) {
         self.bytes += bytes;
         self.waiting.push_back(FreedRange { segment, ticket, bytes, sequence });

@@ -20,7 +20,8 @@ pub(super) struct GroupTable {
 struct ObjectGroup {
     name: Box<[u8]>,
     first: ObjectSlot,
-    /// The members' shared lease. Reading one member protects all members without updating each member's record.
+    /// The members' shared lease. Reading one member protects all members without updating each
+    /// member's record.
     lease_until: Mono,
 }
 

@@ -1,9 +1,10 @@
-//! A hash index that maps a key's hash to its record: an open-addressing table with linear probing, whose 8-byte slots contain the hash and
-//! the record's index.
+//! A hash index that maps a key's hash to its record: an open-addressing table with linear probing,
+//! whose 8-byte slots contain the hash and the record's index.
 //!
-//! With the hash next to the index, a probe touches no record until it finds a slot with the same hash. Growing the table and closing gaps
-//! never read the records. The table is split into shards by the upper bits of the hash, so that it grows one shard at a time. Moving all
-//! keys in one step would keep the state locked for tens of milliseconds.
+//! With the hash next to the index, a probe touches no record until it finds a slot with the same
+//! hash. Growing the table and closing gaps never read the records. The table is split into shards
+//! by the upper bits of the hash, so that it grows one shard at a time. Moving all keys in one step
+//! would keep the state locked for tens of milliseconds.
 
 /// Record indices by hash. Several keys may have the same hash; the caller distinguishes them.
 #[derive(Debug)]
@@ -13,8 +14,8 @@ pub(super) struct HashIndex {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// The length is a power of two, or 0. A slot is either `EMPTY` or contains the hash in its upper half and the index in its lower
-    /// half.
+    /// The length is a power of two, or 0. A slot is either `EMPTY` or contains the hash in its
+    /// upper half and the index in its lower half.
     slots: Vec<u64>,
     len: usize,
 }
@@ -97,7 +98,8 @@ impl HashIndex {
                 Some(_) => gap = (gap + 1) & mask,
             }
         }
-        // Close the gap: move a later slot into it, unless the gap is before the slot's home position.
+        // Close the gap: move a later slot into it, unless the gap is before the slot's home
+        // position.
         let mut at = gap;
         loop {
             at = (at + 1) & mask;

@@ -1,20 +1,26 @@
-//! Segments that are mounted again: they accept no new objects for a while, because transfers to their memory may still be in progress.
+//! Segments that are mounted again: they accept no new objects for a while, because transfers to
+//! their memory may still be in progress.
 //!
-//! A new process sends `MountSegment`, and then `ReMountSegment` when it registers. The second call finds the segments mounted. If it does
-//! not, the segments were mounted at a master that lost its records, or they were removed here: their client expired, or another client's
-//! mount replaced them. Their memory may have contained objects until then. A reader may have a lease on one of them, and a writer may be
-//! in the middle of a put. Both have the memory's address, and the node cannot distinguish their transfers from those of new objects.
+//! A new process sends `MountSegment`, and then `ReMountSegment` when it registers. The second call
+//! finds the segments mounted. If it does not, the segments were mounted at a master that lost its
+//! records, or they were removed here: their client expired, or another client's mount replaced
+//! them. Their memory may have contained objects until then. A reader may have a lease on one of
+//! them, and a writer may be in the middle of a put. Both have the memory's address, and the node
+//! cannot distinguish their transfers from those of new objects.
 //!
-//! So such a segment is held: it accepts no new objects. The hold lasts as long as the longer of these periods:
+//! So such a segment is held: it accepts no new objects. The hold lasts as long as the longer of
+//! these periods:
 //!
 //! * a lease: clients discard bytes that arrive after their lease;
-//! * the discard time of puts, after which a put counts as abandoned. Its default is 30 s. A transfer of mcctl's client ends within 30 s,
-//!   and one of upstream's 0.3.13 client ends after 30 s without progress.
+//! * the discard time of puts, after which a put counts as abandoned. Its default is 30 s. A
+//!   transfer of mcctl's client ends within 30 s, and one of upstream's 0.3.13 client ends after
+//!   30 s without progress.
 //!
-//! A node of this project also ends the transfers of its peers before it mounts its memory again. Upstream's nodes do not: observed with
-//! 0.3.13.post1, a connection that stops in the middle of a write stays open. The calls of both are equal, so the hold applies to both.
-//! At an upstream node, a write that makes progress for longer than the hold, or whose process was stopped for longer, can still reach the
-//! memory of a new object.
+//! A node of this project also ends the transfers of its peers before it mounts its memory again.
+//! Upstream's nodes do not: observed with 0.3.13.post1, a connection that stops in the middle of a
+//! write stays open. The calls of both are equal, so the hold applies to both. At an upstream node,
+//! a write that makes progress for longer than the hold, or whose process was stopped for longer,
+//! can still reach the memory of a new object.
 //!
 //! A hold is recorded. As with other quarantines, it counts in full again after a restart.
 
@@ -40,7 +46,8 @@ impl MasterState {
         self.longest_lease(now).max(self.policy.put_discard_after)
     }
 
-    /// The longest lease that a reader may have at `now`, granted by this process or an earlier one.
+    /// The longest lease that a reader may have at `now`, granted by this process or an earlier
+    /// one.
     pub(super) fn longest_lease(&self, now: Mono) -> Duration {
         let own = self.policy.lease_ttl;
         if now < self.earlier_leases_until { own.max(self.earlier_lease) } else { own }
@@ -69,7 +76,8 @@ impl MasterState {
         }
     }
 
-    /// Time from `now` for which a confirmed segment accepts no new objects; `None` if it does, or is being unmounted.
+    /// Time from `now` for which a confirmed segment accepts no new objects; `None` if it does, or
+    /// is being unmounted.
     pub(super) fn hold_left(&self, now: Mono, mounted: &MountedSegment) -> Option<Duration> {
         if !mounted.confirmed || mounted.is_open() || mounted.status != SegmentStatus::OK {
             return None;

@@ -1,9 +1,12 @@
-//! The store's master. It keeps the index of objects, their replicas and their writers, and evicts objects when memory runs low.
-//! [`MasterState`] is a pure state machine (no socket, no clock, no `.await`); the servers are built around it.
+//! The store's master. It keeps the index of objects, their replicas and their writers, and evicts
+//! objects when memory runs low. [`MasterState`] is a pure state machine (no socket, no clock, no
+//! `.await`); the servers are built around it.
 //!
-//! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `eviction` and `tick`. The data structures that they use are in
-//! `object`, `eviction/index`, `segment` and `client`. [`call`] implements the RPC methods; [`unsupported`] lists the methods of features
-//! that are not implemented. Upstream: `mooncake-store/src/master_service.cpp`, `rpc_service.cpp`, `segment.cpp`.
+//! Start with [`state`]. The rules are in `read`, `put`, `remove`, `mount`, `eviction` and `tick`.
+//! The data structures that they use are in `object`, `eviction/index`, `segment` and `client`.
+//! [`call`] implements the RPC methods; [`unsupported`] lists the methods of features that are not
+//! implemented. Upstream: `mooncake-store/src/master_service.cpp`, `rpc_service.cpp`,
+//! `segment.cpp`.
 #![forbid(unsafe_code)]
 
 pub mod admin;

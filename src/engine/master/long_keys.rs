@@ -1,8 +1,9 @@
-//! Storage for keys that are too long for their records. Slots of the same size are grouped in large chunks, with one chunk list per size
-//! class.
+//! Storage for keys that are too long for their records. Slots of the same size are grouped in
+//! large chunks, with one chunk list per size class.
 //!
-//! One allocation per key would cost an allocator header, a wide pointer in the record and an allocator call per put. A slot costs only the
-//! key length, rounded up to a multiple of 8 bytes, and a `u32`.
+//! One allocation per key would cost an allocator header, a wide pointer in the record and an
+//! allocator call per put. A slot costs only the key length, rounded up to a multiple of 8 bytes,
+//! and a `u32`.
 
 /// The bytes of all long keys.
 #[derive(Debug, Default)]

@@ -1,12 +1,15 @@
-//! The master's metrics: plain numbers that the state increments, and their exposition in the Prometheus text format.
+//! The master's metrics: plain numbers that the state increments, and their exposition in the
+//! Prometheus text format.
 //!
-//! Names and types match upstream 0.3.13 (captured from a real master; `fixtures/http/master-metrics-families.txt`), so that upstream's
-//! dashboard can be used. Families for features that are not implemented (disk, promotion, oplog) have the value 0, as on a master that
-//! does not use these features. Additional families start with `mcctl_`. One value differs intentionally: the real master's histogram of
-//! value sizes contains a value of 0 that belongs to no object.
+//! Names and types match upstream 0.3.13 (captured from a real master;
+//! `fixtures/http/master-metrics-families.txt`), so that upstream's dashboard can be used. Families
+//! for features that are not implemented (disk, promotion, oplog) have the value 0, as on a master
+//! that does not use these features. Additional families start with `mcctl_`. One value differs
+//! intentionally: the real master's histogram of value sizes contains a value of 0 that belongs to
+//! no object.
 //!
-//! To add a counter, add a field to [`MasterCounters`] (and to its `Default`) and a line to [`exposition`]. For a gauge, add the field to
-//! [`MasterGauges`] instead.
+//! To add a counter, add a field to [`MasterCounters`] (and to its `Default`) and a line to
+//! [`exposition`]. For a gauge, add the field to [`MasterGauges`] instead.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -43,7 +46,8 @@ pub struct BatchCount {
 }
 
 impl BatchCount {
-    /// Counts one call with `items` items, `failed` of which failed. A call without items is a success.
+    /// Counts one call with `items` items, `failed` of which failed. A call without items is a
+    /// success.
     pub fn add(&mut self, items: usize, failed: usize) {
         self.requests += 1;
         self.items += items as u64;
@@ -200,10 +204,11 @@ pub struct MasterCounters {
     pub suspicious_put_ends: u64,
     /// Sizes of completed objects, in bytes.
     pub value_bytes: FixedHistogram<8>,
-    /// How long the state was locked, for each lock acquisition, in nanoseconds. Long times are replaced by the thread's processor time.
-    /// Not in upstream.
+    /// How long the state was locked, for each lock acquisition, in nanoseconds. Long times are
+    /// replaced by the thread's processor time. Not in upstream.
     pub state_lock_ns: FixedHistogram<13>,
-    /// Number of times the state was locked for long only because the thread was preempted. Not in upstream.
+    /// Number of times the state was locked for long only because the thread was preempted. Not in
+    /// upstream.
     pub state_lock_preempted: u64,
 }
 
@@ -379,8 +384,9 @@ pub fn exposition<'a>(
     out.counter("master_attempted_evictions_total", "Eviction rounds", c.eviction_attempts);
     out.counter("master_evicted_key_count", "Objects evicted", c.evicted_keys);
     out.counter("master_evicted_size_bytes", "Total size of evicted objects in bytes", c.evicted_bytes);
-    // Objects are evicted only from memory, so these values are the same as the totals. Upstream adds these families at its first eviction.
-    // Here, they are exported from the start, so that `rate()` and `increase()` see the first eviction as well.
+    // Objects are evicted only from memory, so these values are the same as the totals. Upstream
+    // adds these families at its first eviction. Here, they are exported from the start, so that
+    // `rate()` and `increase()` see the first eviction as well.
     out.counter("master_successful_evictions_mem", "Eviction rounds that evicted from memory", c.evictions);
     out.counter("master_attempted_evictions_mem", "Eviction rounds in memory", c.eviction_attempts);
     out.counter("master_evicted_key_count_mem", "Objects evicted from memory", c.evicted_keys);

@@ -10,9 +10,11 @@ use mcctl_base::ByteSize;
 /// Interval between two lines.
 pub(crate) const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A line such as `leader, 944 keys, 3 nodes, 0.2 GiB of 1 GiB; 120 gets/s, 15 puts/s, 0 failed calls/s`.
+/// A line such as
+/// `leader, 944 keys, 3 nodes, 0.2 GiB of 1 GiB; 120 gets/s, 15 puts/s, 0 failed calls/s`.
 ///
-/// `before` and `now` are the counters at the last line and now, `seconds` apart. A standby reports its copy of the state instead.
+/// `before` and `now` are the counters at the last line and now, `seconds` apart. A standby reports
+/// its copy of the state instead.
 pub(crate) fn metrics_line(
     ha: Option<&HaView>,
     gauges: &MasterGauges,
@@ -62,7 +64,8 @@ fn puts(counters: &MasterCounters) -> u64 {
     succeeded(counters.put_end) + items(counters.batch_put_end)
 }
 
-/// Failed calls and failed keys of batches. A lookup or a write of a key that does not exist, or exists already, is one.
+/// Failed calls and failed keys of batches. A lookup or a write of a key that does not exist, or
+/// exists already, is one.
 fn failures(counters: &MasterCounters) -> u64 {
     let calls = [counters.get_replica_list, counters.put_start, counters.put_end, counters.exist_key, counters.remove];
     let batches = [counters.batch_get_replica_list, counters.batch_put_start, counters.batch_put_end];

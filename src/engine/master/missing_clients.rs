@@ -5,7 +5,8 @@ use std::time::Duration;
 use mcctl_base::Mono;
 use mcctl_wire::TextBuf;
 
-/// The missing clients are logged this long after the start of the wait. A client that is alive calls within about a second.
+/// The missing clients are logged this long after the start of the wait. A client that is alive
+/// calls within about a second.
 const REPORT_AFTER: Duration = Duration::from_secs(3);
 /// Time between two checks whether clients are still missing.
 const CHECK_PAUSE: Duration = Duration::from_secs(1);
@@ -41,7 +42,8 @@ impl MissingReport {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// Keeps the result of a check. Returns whether it is to be logged: that clients are missing, or that none is any longer.
+    /// Keeps the result of a check. Returns whether it is to be logged: that clients are missing,
+    /// or that none is any longer.
     pub(crate) fn keep(&mut self, now: Mono, is_missing: bool) -> bool {
         self.due = is_missing.then_some(now + CHECK_PAUSE);
         std::mem::replace(&mut self.is_logged, is_missing) != is_missing

@@ -1,23 +1,28 @@
 //! Mounting, remounting and unmounting of segments, and the lifetime of the clients that own them.
 //!
-//! **Conflicting segments.** A node that was killed and restarts immediately mounts new segments with new ids and a new client id. The old
-//! segments remain until their client's time to live has passed. The old process's memory is gone, but its segments have the same endpoint.
-//! A reader of an old object would be sent to the new process and read unrelated bytes. Memory in an address range that is mounted twice
-//! would be allocated twice. Therefore, two segments with the same endpoint conflict in two cases:
+//! **Conflicting segments.** A node that was killed and restarts immediately mounts new segments
+//! with new ids and a new client id. The old segments remain until their client's time to live has
+//! passed. The old process's memory is gone, but its segments have the same endpoint. A reader of
+//! an old object would be sent to the new process and read unrelated bytes. Memory in an address
+//! range that is mounted twice would be allocated twice. Therefore, two segments with the same
+//! endpoint conflict in two cases:
 //!
-//! * Their address ranges overlap. The newer segment wins, regardless of which client mounted it: a range belongs to one mapping in one
-//!   process.
-//! * They have the same name, which includes a port, but different clients, and the newer one was mounted by `MountSegment`. A process
-//!   sends `MountSegment` when it starts; a client that lost contact with the master sends `ReMountSegment`. The older client is
-//!   considered dead, because only one process can listen on a port.
+//! * Their address ranges overlap. The newer segment wins, regardless of which client mounted it: a
+//!   range belongs to one mapping in one process.
+//! * They have the same name, which includes a port, but different clients, and the newer one was
+//!   mounted by `MountSegment`. A process sends `MountSegment` when it starts; a client that lost
+//!   contact with the master sends `ReMountSegment`. The older client is considered dead, because
+//!   only one process can listen on a port.
 //!
-//! The older segment is retired immediately, and its client must remount. If that client is still alive (two clients in one process with
-//! the same configured name), the response to its next ping is "remount". It then remounts with `ReMountSegment`, alongside the newer
-//! segment. Upstream keeps both segments until the old client's time to live has passed. One client may mount many segments under one name,
-//! as upstream's client does for large memory sizes. These segments never conflict.
+//! The older segment is retired immediately, and its client must remount. If that client is still
+//! alive (two clients in one process with the same configured name), the response to its next ping
+//! is "remount". It then remounts with `ReMountSegment`, alongside the newer segment. Upstream
+//! keeps both segments until the old client's time to live has passed. One client may mount many
+//! segments under one name, as upstream's client does for large memory sizes. These segments never
+//! conflict.
 //!
-//! Segments that were restored after a restart must be confirmed first: see `confirm`. Segments that are mounted again accept no objects at
-//! first: see `hold`.
+//! Segments that were restored after a restart must be confirmed first: see `confirm`. Segments
+//! that are mounted again accept no objects at first: see `hold`.
 
 use std::time::Duration;
 
@@ -34,7 +39,8 @@ use mcctl_wire::TextBuf;
 use mcctl_wire::types::{ClientStatus, Segment, SegmentStatus};
 
 impl MasterState {
-    /// Records that a client is alive. The returned status tells it whether to (re)mount its segments.
+    /// Records that a client is alive. The returned status tells it whether to (re)mount its
+    /// segments.
     pub fn ping(&mut self, now: Mono, client: ClientId) -> ClientStatus {
         let deadline = now + self.policy.client_ttl;
         self.clients.refresh(client, deadline);
@@ -82,11 +88,12 @@ impl MasterState {
         Ok(())
     }
 
-    /// Mounts all of a client's segments and marks the client as ok. A segment that is not mounted yet was mounted before, and accepts no
-    /// new objects at first.
+    /// Mounts all of a client's segments and marks the client as ok. A segment that is not mounted
+    /// yet was mounted before, and accepts no new objects at first.
     ///
     /// # Errors
-    /// `BadArguments` for a segment that is already mounted with other properties or by another client; `SegmentBusy`; `Full`.
+    /// `BadArguments` for a segment that is already mounted with other properties or by another
+    /// client; `SegmentBusy`; `Full`.
     pub fn remount(
         &mut self,
         now: Mono,
@@ -145,7 +152,8 @@ impl MasterState {
         self.record(&MasterRecord::ClientMarked { client, ok });
     }
 
-    /// Retires a segment because client `by` mounts one that replaces it. The segment's client must remount.
+    /// Retires a segment because client `by` mounts one that replaces it. The segment's client must
+    /// remount.
     fn supersede(&mut self, slot: SegmentSlot, by: ClientId, out: &mut Effects) {
         if let Some(owner) = self.segments.get(slot).map(|mounted| mounted.client).filter(|owner| *owner != by) {
             self.mark_client(owner, false);
@@ -184,8 +192,8 @@ impl MasterState {
         }
     }
 
-    /// Returns true if `new` replaces the mounted segment in `slot`. Both segments have the same endpoint. See the module documentation for
-    /// the rules.
+    /// Returns true if `new` replaces the mounted segment in `slot`. Both segments have the same
+    /// endpoint. See the module documentation for the rules.
     fn collides(&self, slot: SegmentSlot, new: &Segment, client: ClientId, kind: MountKind) -> bool {
         let Some(mounted) = self.segments.get(slot) else { return false };
         let old = &mounted.segment;
@@ -198,23 +206,27 @@ impl MasterState {
         overlap || restarted
     }
 
-    /// Unmounts a segment. An unknown id is accepted. Any client may unmount the segment, not only the one that mounted it. Upstream does
-    /// not check this either (on 0.3.13.post1, another client's unmount succeeds), so operators' scripts may rely on it. A check would
-    /// protect nothing, because ids are not secret and calls are not authenticated.
+    /// Unmounts a segment. An unknown id is accepted. Any client may unmount the segment, not only
+    /// the one that mounted it. Upstream does not check this either (on 0.3.13.post1, another
+    /// client's unmount succeeds), so operators' scripts may rely on it. A check would protect
+    /// nothing, because ids are not secret and calls are not authenticated.
     pub fn unmount(&mut self, segment: SegmentId, out: &mut Effects) {
         if let Some((slot, _)) = self.segments.find(segment) {
             self.retire(slot, UnmountReason::Requested, out);
-            // In a small store, the records are cleaned up immediately, so that the counts are accurate. In a large one, `tick` does this.
+            // In a small store, the records are cleaned up immediately, so that the counts are
+            // accurate. In a large one, `tick` does this.
             self.sweep_slice();
         } else {
             self.repeat(RepeatedCall { needs_sync: true });
         }
     }
 
-    /// Unmounts a segment at `now` + `grace_ms`. Until then it is readable, but accepts no new objects.
+    /// Unmounts a segment at `now` + `grace_ms`. Until then it is readable, but accepts no new
+    /// objects.
     ///
     /// # Errors
-    /// `NoSegment` if the client has no segment, `BadArguments` if the segment does not belong to the client.
+    /// `NoSegment` if the client has no segment, `BadArguments` if the segment does not belong to
+    /// the client.
     pub fn unmount_gracefully(
         &mut self,
         now: Mono,
@@ -306,7 +318,8 @@ impl MasterState {
         });
     }
 
-    /// Removes an expired client. Its segments become unreadable immediately; the next calls to `tick` retire them.
+    /// Removes an expired client. Its segments become unreadable immediately; the next calls to
+    /// `tick` retire them.
     pub(super) fn expire(&mut self, client: ClientId, out: &mut Effects) {
         let Some(ClientRecord { segments, .. }) = self.clients.remove(client) else { return };
         self.record(&MasterRecord::ClientExpired { client });
@@ -343,8 +356,8 @@ fn text_bytes(segment: &Segment) -> usize {
     texts(segment).iter().map(|text| text.0.len()).sum()
 }
 
-/// Maximum total size of the texts in one `ReMountSegment`, so that a log file has room for its records. 100,000 segments with texts of
-/// 80 bytes need this much.
+/// Maximum total size of the texts in one `ReMountSegment`, so that a log file has room for its
+/// records. 100,000 segments with texts of 80 bytes need this much.
 const REMOUNT_TEXT_BYTES_MAX: usize = 8 << 20;
 
 /// Checks the client's description of a segment.

@@ -1,8 +1,10 @@
-//! The object records. A table of 8-byte slots maps each key to its record; the records are in a slab that never moves.
+//! The object records. A table of 8-byte slots maps each key to its record; the records are in a
+//! slab that never moves.
 //!
-//! This file implements none of the store's rules; it only keeps the records consistent. A record takes 160 bytes, half of them for the
-//! key. Including its share of the table (10 to 20 bytes) and its allocator run (24 bytes), an object with one replica costs about 200
-//! bytes. Storing the key in the record saves one cache miss per lookup. Keys longer than [`INLINE`] are stored elsewhere.
+//! This file implements none of the store's rules; it only keeps the records consistent. A record
+//! takes 160 bytes, half of them for the key. Including its share of the table (10 to 20 bytes) and
+//! its allocator run (24 bytes), an object with one replica costs about 200 bytes. Storing the key
+//! in the record saves one cache miss per lookup. Keys longer than [`INLINE`] are stored elsewhere.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -16,10 +18,12 @@ use crate::long_keys::LongKeys;
 use crate::slots::{GroupSlot, ObjectSlot, OwnerSlot, SegmentSlot};
 use mcctl_base::Mono;
 
-/// Maximum number of objects. The index is a `u32`; the upper half of its range stays unused as a safety margin.
+/// Maximum number of objects. The index is a `u32`; the upper half of its range stays unused as a
+/// safety margin.
 pub(super) const OBJECTS_MAX: u32 = 1 << 31;
 
-/// Longest key stored inside its record, in bytes. An SGLang key is 64 hexadecimal digits and a suffix.
+/// Longest key stored inside its record, in bytes. An SGLang key is 64 hexadecimal digits and a
+/// suffix.
 const INLINE: usize = 80;
 
 /// Maximum number of keys that [`ObjectTable::warm`] handles per call.
@@ -30,7 +34,8 @@ const WARM_MAX: usize = 64;
 pub(super) struct ReplicaRecord {
     /// Slot in the segment table.
     pub segment: SegmentSlot,
-    /// Identifies the range in the segment's allocator. 0 in a state that only applies records: it has no allocators.
+    /// Identifies the range in the segment's allocator. 0 in a state that only applies records: it
+    /// has no allocators.
     pub ticket: u32,
     /// Offset of the first byte in the segment.
     pub offset: u64,
@@ -38,7 +43,8 @@ pub(super) struct ReplicaRecord {
     pub id: u64,
 }
 
-/// One object. The alignment makes it span three cache lines: the key starts on the first, and `eviction` is on the third.
+/// One object. The alignment makes it span three cache lines: the key starts on the first, and
+/// `eviction` is on the third.
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub(super) struct ObjectRecord {
@@ -52,7 +58,8 @@ pub(super) struct ObjectRecord {
     pub size: u64,
     /// Attributes that most objects do not have.
     pub extra: Option<Box<ObjectExtra>>,
-    /// The writer while the object is being written, as a slot of `OwnerTable`; otherwise [`OwnerSlot::NONE`].
+    /// The writer while the object is being written, as a slot of `OwnerTable`; otherwise
+    /// [`OwnerSlot::NONE`].
     pub owner: OwnerSlot,
     /// The part that belongs to the eviction index.
     pub eviction: EvictionEntry,
@@ -206,8 +213,9 @@ impl ObjectTable {
 
     /// Prefetches the cache lines that a lookup of these keys will touch.
     ///
-    /// A lookup is a chain of cache misses (table, record, key), and the processor waits for each. This function does each step for all
-    /// keys in a batch, so that the misses overlap. The values it reads do not matter.
+    /// A lookup is a chain of cache misses (table, record, key), and the processor waits for each.
+    /// This function does each step for all keys in a batch, so that the misses overlap. The values
+    /// it reads do not matter.
     pub(crate) fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         let mut hashes = [0u32; WARM_MAX];
         let mut count = 0;
@@ -221,8 +229,8 @@ impl ObjectTable {
         for (found, hash) in found.iter_mut().zip(hashes) {
             *found = self.table.guess(*hash).map_or(ObjectSlot::NIL, ObjectSlot);
         }
-        // A record spans three cache lines: the key starts on the first and ends on the second, and the links are on the third. Of the
-        // neighbors, only the links are modified.
+        // A record spans three cache lines: the key starts on the first and ends on the second, and
+        // the links are on the third. Of the neighbors, only the links are modified.
         let links = |at: ObjectSlot| self.slots.get(at.0).map_or(0, |object| object.eviction.neighbors().0.0);
         black_box(found.iter().fold(0, |sum, at| {
             let Some(object) = self.slots.get(at.0) else { return sum };
@@ -265,9 +273,9 @@ impl ObjectTable {
         }
     }
 
-    /// Inserts a new object, which is not in the eviction index, at exactly this slot. The slot must be free or the
-    /// next one of the table, and `key` must not be in the table. Unless the slot is that of
-    /// [`next_slot`](Self::next_slot), the list of free slots is wrong until
+    /// Inserts a new object, which is not in the eviction index, at exactly this slot. The slot
+    /// must be free or the next one of the table, and `key` must not be in the table. Unless the
+    /// slot is that of [`next_slot`](Self::next_slot), the list of free slots is wrong until
     /// [`relink_free_slots`](Self::relink_free_slots).
     #[inline]
     pub(crate) fn insert_at(&mut self, at: ObjectSlot, key: HashedKey<'_>, new: NewObject) {

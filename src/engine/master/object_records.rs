@@ -1,9 +1,10 @@
-//! The changes that the object records describe. Both roles of a master make them with [`MasterState::apply_record`]: a
-//! leader when it records a change, a standby or a restart when it reads the record.
+//! The changes that the object records describe. Both roles of a master make them with
+//! [`MasterState::apply_record`]: a leader when it records a change, a standby or a restart when it
+//! reads the record.
 //!
-//! This file changes what records describe: objects, their owners and groups, quarantined replicas, and the sums over
-//! them. What only one role has is behind [`RecordRole`]: a leader has an eviction order and allocators, a standby has
-//! the times at which objects were used.
+//! This file changes what records describe: objects, their owners and groups, quarantined replicas,
+//! and the sums over them. What only one role has is behind [`RecordRole`]: a leader has an
+//! eviction order and allocators, a standby has the times at which objects were used.
 
 use crate::eviction::index::{PendingPin, SoftPin};
 use crate::object::{NewObject, ObjectExtra, ObjectRecord, RemovedObject, ReplicaRecord};
@@ -26,17 +27,18 @@ pub(super) trait RecordRole {
     fn end_write(&self, state: &mut MasterState, at: ObjectSlot);
     /// Takes an object that is about to be removed out of the eviction index.
     fn unlist(&self, state: &mut MasterState, at: ObjectSlot);
-    /// Releases the memory of a replica of `bytes` bytes, which is no longer counted. `is_mounted`: its segment has not
-    /// been removed.
+    /// Releases the memory of a replica of `bytes` bytes, which is no longer counted. `is_mounted`:
+    /// its segment has not been removed.
     fn release(&self, state: &mut MasterState, replica: &ReplicaRecord, bytes: u64, is_mounted: bool);
 }
 
 impl MasterState {
-    /// Makes the change of the objects that a record describes. The record must fit the state: a leader builds it from
-    /// the state, a standby checks it first.
+    /// Makes the change of the objects that a record describes. The record must fit the state: a
+    /// leader builds it from the state, a standby checks it first.
     ///
-    /// A new kind of record must be added here, and is then applied by both roles. A leader's functions pass one kind
-    /// each. Everything is inlined into them, so that puts pay neither for the match nor for a record in memory.
+    /// A new kind of record must be added here, and is then applied by both roles. A leader's
+    /// functions pass one kind each. Everything is inlined into them, so that puts pay neither for
+    /// the match nor for a record in memory.
     #[inline(always)]
     pub(super) fn apply_record<R: RecordRole>(&mut self, record: &MasterRecord<'_>, role: &R) {
         match *record {
@@ -65,9 +67,9 @@ impl MasterState {
                     self.release_replica(&discarded.replica, discarded.bytes, role);
                 }
             }
-            // The roles make these changes by different code. A leader's segments have allocators and names that are
-            // offered for new objects, its clients have deadlines, and it moves the description of a segment into its
-            // table instead of copying it.
+            // The roles make these changes by different code. A leader's segments have allocators
+            // and names that are offered for new objects, its clients have deadlines, and it moves
+            // the description of a segment into its table instead of copying it.
             MasterRecord::SegmentMounted { .. }
             | MasterRecord::SegmentClosed { .. }
             | MasterRecord::SegmentHeld { .. }
@@ -82,8 +84,8 @@ impl MasterState {
         }
     }
 
-    /// Inserts a new object, which is neither complete nor being written yet. `is_writing`: it will be written. Otherwise, its writer is
-    /// not kept.
+    /// Inserts a new object, which is neither complete nor being written yet. `is_writing`: it will
+    /// be written. Otherwise, its writer is not kept.
     #[inline(always)]
     pub(super) fn insert_object<R: RecordRole>(&mut self, content: &ObjectContent<'_>, is_writing: bool, role: &R) {
         let replica = content.replicas.first();
@@ -133,7 +135,8 @@ impl MasterState {
         self.count(at);
     }
 
-    /// Removes an object. The caller releases or quarantines its replicas, which are still counted in their segments.
+    /// Removes an object. The caller releases or quarantines its replicas, which are still counted
+    /// in their segments.
     #[inline(always)]
     fn remove_object<R: RecordRole>(&mut self, at: ObjectSlot, role: &R) -> RemovedObject {
         self.preserve(at);

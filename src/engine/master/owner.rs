@@ -1,6 +1,9 @@
-//! The ids of the writers of unfinished objects, each stored once: an object contains a 4-byte slot instead of a 16-byte id.
+//! The ids of the writers of unfinished objects, each stored once: an object contains a 4-byte slot
+//! instead of a 16-byte id.
 //!
-//! A client may use another id for each call that starts writes. The slot of an id is free again when all of them have ended. A writer is not necessarily a registered client: a pure client sends only puts.
+//! A client may use another id for each call that starts writes. The slot of an id is free again
+//! when all of them have ended. A writer is not necessarily a registered client: a pure client
+//! sends only puts.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;

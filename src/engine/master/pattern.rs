@@ -1,8 +1,10 @@
-//! Regular expressions on keys, with the semantics of upstream's `std::regex_search`: a match anywhere in the key, with backreferences.
+//! Regular expressions on keys, with the semantics of upstream's `std::regex_search`: a match
+//! anywhere in the key, with backreferences.
 //!
-//! Matching never runs with the state locked. The search in one key stops after [`STEPS_MAX`] backtracking steps. The whole search stops
-//! after [`HARD_KEYS_MAX`] keys have exceeded this limit, or when it exceeds its [`budget`]. These limits are needed because clients choose
-//! the expressions, and matching one could take practically forever.
+//! Matching never runs with the state locked. The search in one key stops after [`STEPS_MAX`]
+//! backtracking steps. The whole search stops after [`HARD_KEYS_MAX`] keys have exceeded this
+//! limit, or when it exceeds its [`budget`]. These limits are needed because clients choose the
+//! expressions, and matching one could take practically forever.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -13,7 +15,8 @@ use crate::refusal::MasterRefusal;
 
 /// Backtracking steps allowed per key. A key that needs more steps is treated as not matching.
 const STEPS_MAX: usize = 10_000;
-/// Number of keys that may exceed [`STEPS_MAX`]. The search fails at the next such key, because its thread serves other callers, too.
+/// Number of keys that may exceed [`STEPS_MAX`]. The search fails at the next such key, because its
+/// thread serves other callers, too.
 const HARD_KEYS_MAX: usize = 256;
 /// Maximum length of an expression, in bytes.
 const PATTERN_BYTES_MAX: usize = 64 << 10;
@@ -22,8 +25,8 @@ const COMPILED_BYTES_MAX: usize = 4 << 20;
 
 /// Base time budget of every search.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
-/// Additional time budget per key in the store. An expression without look-around or backreferences needs a third of this time, so a search
-/// for it succeeds in a store of any size.
+/// Additional time budget per key in the store. An expression without look-around or backreferences
+/// needs a third of this time, so a search for it succeeds in a store of any size.
 const SEARCH_TIME_PER_KEY: Duration = Duration::from_micros(2);
 
 /// Time budget for a search through `keys` keys.

@@ -1,8 +1,9 @@
-//! Writes. A put allocates memory, its writer fills that memory, and the end of the put makes the object readable. Until then, only the
-//! writer can complete or revoke the object.
+//! Writes. A put allocates memory, its writer fills that memory, and the end of the put makes the
+//! object readable. Until then, only the writer can complete or revoke the object.
 //!
-//! A writer may crash or be slow. After `put_discard_after`, another client may put the same key. The first writer's memory is then
-//! quarantined until `put_release_after`, because the first writer may still write to it.
+//! A writer may crash or be slow. After `put_discard_after`, another client may put the same key.
+//! The first writer's memory is then quarantined until `put_release_after`, because the first
+//! writer may still write to it.
 
 use bytes::Bytes;
 
@@ -23,14 +24,16 @@ use mcctl_election::ha::planted::{HaMistake, is_planted};
 use mcctl_wire::TextBuf;
 use mcctl_wire::types::{ReplicaDescriptor, ReplicaType, ReplicateConfig, SoftPinAction};
 
-/// The validated options of a put call, from its `ReplicateConfig`. They apply to all keys of a batch.
+/// The validated options of a put call, from its `ReplicateConfig`. They apply to all keys of a
+/// batch.
 #[derive(Clone, Debug)]
 pub struct PutOptions<'a> {
     replicas: u64,
     pin: PendingPin,
     hard_pin: bool,
     preferred: Vec<Bytes>,
-    /// Host whose segments are preferred. An empty name stands for the host of the writer's own segments. `None` means no preference.
+    /// Host whose segments are preferred. An empty name stands for the host of the writer's own
+    /// segments. `None` means no preference.
     near: Option<Bytes>,
     /// One group name per key; `None` if the put sets no groups.
     groups: Option<&'a [TextBuf]>,
@@ -40,7 +43,8 @@ impl<'a> PutOptions<'a> {
     /// Validates the options for a put of `keys` keys.
     ///
     /// # Errors
-    /// `BadArguments` for contradictory options, `NoSuchTier` for storage tiers that this master does not support.
+    /// `BadArguments` for contradictory options, `NoSuchTier` for storage tiers that this master
+    /// does not support.
     pub fn new(
         config: &'a ReplicateConfig,
         keys: usize,
@@ -52,7 +56,8 @@ impl<'a> PutOptions<'a> {
         if bad {
             return Err(MasterRefusal::BadArguments);
         }
-        // Upstream checks in this order, which determines the error code when several options are invalid.
+        // Upstream checks in this order, which determines the error code when several options are
+        // invalid.
         if config.dfs_replica_num > 0 {
             return Err(MasterRefusal::NoSuchTier);
         }
@@ -81,7 +86,8 @@ impl<'a> PutOptions<'a> {
             vec![config.preferred_segment.0.clone()]
         };
         let near = policy.strategy == Strategy::LocalFirst || config.prefer_alloc_in_same_node;
-        // As in upstream, the host preference applies only to single copies, because several copies must be on different hosts.
+        // As in upstream, the host preference applies only to single copies, because several copies
+        // must be on different hosts.
         let near = (near && config.replica_num == 1).then(|| config.host_id.0.clone());
         Ok(PutOptions { replicas: config.replica_num, pin, hard_pin: config.with_hard_pin, preferred, near, groups })
     }
@@ -112,10 +118,12 @@ pub struct PutSpec<'a> {
 }
 
 impl<'a> PutSpec<'a> {
-    /// Validates the `nth` key of a call and its size. `options` are the call's validated options, or why they are invalid.
+    /// Validates the `nth` key of a call and its size. `options` are the call's validated options,
+    /// or why they are invalid.
     ///
     /// # Errors
-    /// `BadArguments` if the key's length is invalid or the size is 0; otherwise the error of the options. Upstream checks in this order.
+    /// `BadArguments` if the key's length is invalid or the size is 0; otherwise the error of the
+    /// options. Upstream checks in this order.
     pub fn new(
         key: &'a [u8],
         bytes: u64,
@@ -159,10 +167,12 @@ impl MasterState {
         self.create(now, by, spec, inherited)
     }
 
-    /// Allocates memory for a new or existing object. An existing object of the same size is overwritten in place.
+    /// Allocates memory for a new or existing object. An existing object of the same size is
+    /// overwritten in place.
     ///
     /// # Errors
-    /// `BadArguments`, `NoSpace`. After `NoSpace`, an existing object of a different size has been removed.
+    /// `BadArguments`, `NoSpace`. After `NoSpace`, an existing object of a different size has been
+    /// removed.
     pub fn upsert_start(&mut self, now: Mono, by: Caller, spec: &PutSpec<'_>) -> PutStartResult {
         self.evict_for_put(now);
         let mut inherited = InheritedAttributes { group: spec.group, ..InheritedAttributes::default() };
@@ -177,21 +187,24 @@ impl MasterState {
         let pin = object.soft_pin().filter(|end| *end > now);
         let until = now + self.policy.put_release_after;
         if object.eviction.is_writing() {
-            // Unlike a put, an upsert displaces an unfinished write immediately. Upstream keeps the soft pin here, but not the group.
+            // Unlike a put, an upsert displaces an unfinished write immediately. Upstream keeps the
+            // soft pin here, but not the group.
             inherited.pin = pin;
             inherited.restarts = self.owners.id(object.owner) == by.client;
             self.counters.put_start_discards += 1;
             self.discard(at, now, until);
             return self.create(now, by, spec, inherited);
         }
-        // A replica that its segment's client has not confirmed cannot be overwritten, so the object is replaced as a whole.
+        // A replica that its segment's client has not confirmed cannot be overwritten, so the
+        // object is replaced as a whole.
         let is_confirmed = object.replicas().all(|replica| self.segments.is_readable(replica.segment));
         if object.size != spec.bytes || !is_confirmed {
             let group: Option<Box<[u8]>> = group.map(Into::into);
             inherited.hard_pin = object.eviction.hard_pin();
             inherited.pin = pin;
             inherited.group = group.as_deref();
-            // Readers may still be reading the old bytes, so the memory that contains them is quarantined.
+            // Readers may still be reading the old bytes, so the memory that contains them is
+            // quarantined.
             self.discard(at, now, until);
             return self.create(now, by, spec, inherited);
         }
@@ -220,7 +233,8 @@ impl MasterState {
         }
         let object = &self.objects[at];
         if !object.eviction.is_writing() {
-            // A client resends the end of a write if the response was lost. Processing it again changes nothing.
+            // A client resends the end of a write if the response was lost. Processing it again
+            // changes nothing.
             if !is_memory(kind) {
                 return Err(MasterRefusal::NoWrite);
             }
@@ -228,7 +242,8 @@ impl MasterState {
             return Ok(());
         }
         if !is_memory(kind) {
-            // The object has no replica in this tier. Like upstream, return success without completing the memory write.
+            // The object has no replica in this tier. Like upstream, return success without
+            // completing the memory write.
             return Ok(());
         }
         let bytes = object.size;
@@ -242,8 +257,8 @@ impl MasterState {
         Ok(())
     }
 
-    /// Removes the object: its bytes could not be written. If the write was an upsert in place, its memory is quarantined while readers of
-    /// the previous value have leases.
+    /// Removes the object: its bytes could not be written. If the write was an upsert in place, its
+    /// memory is quarantined while readers of the previous value have leases.
     ///
     /// # Errors
     /// `NoObject`, `NotTheWriter`, `NoWrite`.
@@ -267,7 +282,8 @@ impl MasterState {
         Ok(())
     }
 
-    /// Whether this client writes the object. For a complete object: whether it is known to have written it.
+    /// Whether this client writes the object. For a complete object: whether it is known to have
+    /// written it.
     fn is_writer(&self, at: ObjectSlot, client: ClientId) -> bool {
         let object = &self.objects[at];
         match object.eviction.is_writing() {
@@ -304,8 +320,8 @@ impl MasterState {
             self.scratch = scratch;
             self.counters.put_start_alloc_failures += 1;
             self.note_failed_put(now, bytes);
-            // Memory will become available without evictions: freed memory waits for its change to be durable, or restored segments will
-            // accept new objects.
+            // Memory will become available without evictions: freed memory waits for its change to
+            // be durable, or restored segments will accept new objects.
             let awaited = self.freed.bytes() >= bytes.saturating_mul(options.replicas) || self.open_at.is_some();
             if self.segments.open_names() as u64 >= options.replicas && !awaited {
                 self.eviction.requested = true;

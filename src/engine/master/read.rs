@@ -42,8 +42,8 @@ impl MasterState {
         Ok(GetReplicaListResponse { replicas: self.describe(at), lease_ttl_ms, object_checksum })
     }
 
-    /// Returns a complete object's replicas and grants it a lease. For lookups by regular expression, which upstream does not count as
-    /// reads.
+    /// Returns a complete object's replicas and grants it a lease. For lookups by regular
+    /// expression, which upstream does not count as reads.
     pub fn lease_replicas(&mut self, now: Mono, key: &[u8]) -> Option<Vec<ReplicaDescriptor>> {
         let at = self.find_readable(key).filter(|at| !self.objects[*at].eviction.is_writing())?;
         self.grant_lease(at, now);
@@ -89,8 +89,8 @@ impl MasterState {
         }
     }
 
-    /// Scans up to `limit` segment slots, starting at `cursor`, and passes each mounted segment to `visit`. Returns the next cursor, or
-    /// `None` at the end.
+    /// Scans up to `limit` segment slots, starting at `cursor`, and passes each mounted segment to
+    /// `visit`. Returns the next cursor, or `None` at the end.
     pub fn view_segments(
         &self,
         now: Mono,
@@ -121,8 +121,9 @@ impl MasterState {
         (end < slots).then_some(end)
     }
 
-    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the last call of each mounted segment's client to `visit`. Leaves
-    /// out the clients that have not called since a restore. Returns the next cursor, or `None` at the end.
+    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the last call of each
+    /// mounted segment's client to `visit`. Leaves out the clients that have not called since a
+    /// restore. Returns the next cursor, or `None` at the end.
     pub fn view_heartbeats(
         &self,
         now: Mono,
@@ -138,7 +139,8 @@ impl MasterState {
             let Some(record) = self.clients.get(client).filter(|record| !record.restored) else { continue };
             let Some(deadline) = self.clients.deadline(client) else { continue };
             let next_deadline = now + self.policy.client_ttl;
-            // A later deadline than that of a call at `now` is the one for all clients of a new leader: this client has not called it.
+            // A later deadline than that of a call at `now` is the one for all clients of a new
+            // leader: this client has not called it.
             let age = match record.called_before.filter(|_| deadline > next_deadline) {
                 Some(last) => now.since(last),
                 None => next_deadline.since(deadline),
@@ -148,8 +150,9 @@ impl MasterState {
         (end < slots).then_some(end)
     }
 
-    /// Scans up to `limit` object slots, starting at `cursor`, and passes the key of each complete object to `visit`. Returns the next
-    /// cursor, or `None` at the end. An object that exists during the whole scan is visited exactly once.
+    /// Scans up to `limit` object slots, starting at `cursor`, and passes the key of each complete
+    /// object to `visit`. Returns the next cursor, or `None` at the end. An object that exists
+    /// during the whole scan is visited exactly once.
     pub fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64> {
         let end = u64::from(self.objects.slots()).min(cursor.saturating_add(limit.max(1) as u64));
         for at in (cursor..end).filter_map(|at| u32::try_from(at).ok().map(ObjectSlot)) {

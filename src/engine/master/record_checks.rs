@@ -1,5 +1,6 @@
-//! Checks that a record of an object fits the state of a standby. A record that does not means that the data is
-//! damaged, or that payloads are missing. [`MasterState::apply_record`] requires a record that fits.
+//! Checks that a record of an object fits the state of a standby. A record that does not means that
+//! the data is damaged, or that payloads are missing. [`MasterState::apply_record`] requires a
+//! record that fits.
 //!
 //! [`MasterState::apply_record`]: crate::state::MasterState::apply_record
 

@@ -1,7 +1,8 @@
 //! Recording of the state's changes, and the memory that waits until a change is durable.
 //!
-//! The caller locks the state, makes calls, ends the change with [`MasterState::close_change`], and unlocks the state. It sends no response
-//! before the payload is in the kernel, so that a killed process loses nothing that was acknowledged. After a sync of the log, it calls
+//! The caller locks the state, makes calls, ends the change with [`MasterState::close_change`], and
+//! unlocks the state. It sends no response before the payload is in the kernel, so that a killed
+//! process loses nothing that was acknowledged. After a sync of the log, it calls
 //! [`MasterState::durable`].
 
 use crate::object::ReplicaRecord;
@@ -18,42 +19,47 @@ use mcctl_base::Mono;
 const RANGES_PER_SLICE: usize = 512;
 
 impl MasterState {
-    /// Records all changes from `now` on. `buffer` must continue the numbers of the changes that the state contains. `waits_for_sync`: the
-    /// caller sends each response only when its changes are durable.
+    /// Records all changes from `now` on. `buffer` must continue the numbers of the changes that
+    /// the state contains. `waits_for_sync`: the caller sends each response only when its changes
+    /// are durable.
     pub fn start_recording(&mut self, now: Mono, mut buffer: RecordBuffer, waits_for_sync: bool) {
         self.complete_records = waits_for_sync;
         buffer.add(&self.process_record(now));
         self.records = Some(buffer);
     }
 
-    /// Records that no more responses will be sent. After this change is durable, the records are complete.
+    /// Records that no more responses will be sent. After this change is durable, the records are
+    /// complete.
     pub fn end_recording(&mut self, now: Mono) {
         self.complete_records = true;
         let record = self.process_record(now);
         self.record(&record);
     }
 
-    /// Continues without records, because they can no longer be stored. Memory that waits for its change becomes available.
+    /// Continues without records, because they can no longer be stored. Memory that waits for its
+    /// change becomes available.
     pub fn stop_recording(&mut self) {
         self.records = None;
         self.walk = None;
         self.durable(u64::MAX);
     }
 
-    /// Makes the change of the objects that a record describes, and adds the record to the change in progress. The
-    /// record states what follows from the state now; `times` are its times. Everything else that records describe is
-    /// changed by the callers of [`record`](Self::record).
+    /// Makes the change of the objects that a record describes, and adds the record to the change
+    /// in progress. The record states what follows from the state now; `times` are its times.
+    /// Everything else that records describe is changed by the callers of [`record`](Self::record).
     #[inline(always)]
     pub(super) fn commit(&mut self, times: ChangeTimes, record: &MasterRecord<'_>) {
         if let Some(records) = self.records.as_mut() {
-            // The encoder gets a copy, so that the record itself need not be in memory if changes are not recorded.
+            // The encoder gets a copy, so that the record itself need not be in memory if changes
+            // are not recorded.
             let copy = *record;
             records.add(&copy);
         }
         self.apply_record(record, &LeaderRole(times));
     }
 
-    /// Adds a record to the change in progress, if changes are recorded. The caller makes the change.
+    /// Adds a record to the change in progress, if changes are recorded. The caller makes the
+    /// change.
     #[inline]
     pub(super) fn record(&mut self, record: &MasterRecord<'_>) {
         if let Some(records) = self.records.as_mut() {
@@ -61,23 +67,26 @@ impl MasterState {
         }
     }
 
-    /// The record that states how long leases last, whether restored segments are held, and whether the records are complete.
+    /// The record that states how long leases last, whether restored segments are held, and whether
+    /// the records are complete.
     pub(super) fn process_record(&self, now: Mono) -> MasterRecord<'static> {
-        // Before a restored object's lease has ended, a reader may have a lease that an earlier process granted.
+        // Before a restored object's lease has ended, a reader may have a lease that an earlier
+        // process granted.
         let lease = self.longest_lease(now);
         let hold_ms = self.open_at.map_or(0, |until| remaining_ms(now, until));
         let lease_ms = remaining_ms(Mono::ZERO, Mono::ZERO + lease);
         MasterRecord::ProcessTerms { lease_ms, hold_ms, complete: self.complete_records }
     }
 
-    /// Ends the change in progress and passes its number and payload to `write`. Returns `None`, and does not call `write`, if nothing has
-    /// changed or changes are not recorded.
+    /// Ends the change in progress and passes its number and payload to `write`. Returns `None`,
+    /// and does not call `write`, if nothing has changed or changes are not recorded.
     pub fn close_change<R>(&mut self, write: impl FnOnce(ClosedChange<'_>) -> R) -> Option<R> {
         self.records.as_mut()?.close(write)
     }
 
-    /// Returns whether a call since the last one that this function returned has repeated an earlier one. Its response must wait for all
-    /// changes so far, because the state does not store which of them is the earlier call's.
+    /// Returns whether a call since the last one that this function returned has repeated an
+    /// earlier one. Its response must wait for all changes so far, because the state does not store
+    /// which of them is the earlier call's.
     #[inline]
     pub fn take_repeated(&mut self) -> Option<RepeatedCall> {
         self.records.as_mut()?.take_repeated()
@@ -90,8 +99,8 @@ impl MasterState {
         }
     }
 
-    /// Records that all changes up to number `sequence` are durable. Memory that they freed becomes available, most of it in later
-    /// slices ([`tick`](Self::tick)).
+    /// Records that all changes up to number `sequence` are durable. Memory that they freed becomes
+    /// available, most of it in later slices ([`tick`](Self::tick)).
     pub fn durable(&mut self, sequence: u64) {
         self.freed.set_durable(sequence);
         self.reclaim_slice();
@@ -151,8 +160,8 @@ impl RecordRole for LeaderRole {
         state.order.remove(&mut state.objects, at);
     }
 
-    /// Makes the memory available to other objects. If changes are recorded, it is available only when the change in
-    /// progress is durable.
+    /// Makes the memory available to other objects. If changes are recorded, it is available only
+    /// when the change in progress is durable.
     #[inline(always)]
     fn release(&self, state: &mut MasterState, replica: &ReplicaRecord, bytes: u64, is_mounted: bool) {
         let waits = state.records.as_ref().map(RecordBuffer::sequence);

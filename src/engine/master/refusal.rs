@@ -1,4 +1,5 @@
-//! Reasons why the master refuses a request, and their error codes in upstream. Only this file contains the mapping.
+//! Reasons why the master refuses a request, and their error codes in upstream. Only this file
+//! contains the mapping.
 
 use mcctl_base::ErrorCode;
 

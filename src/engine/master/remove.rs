@@ -1,15 +1,18 @@
-//! Removal on request. A lease blocks a removal unless `force` is set; a write in progress always blocks it.
+//! Removal on request. A lease blocks a removal unless `force` is set; a write in progress always
+//! blocks it.
 
 use crate::refusal::MasterRefusal;
 use crate::slots::{ObjectSlot, SegmentSlot};
 use crate::state::MasterState;
 use mcctl_base::Mono;
 
-/// Limits for one slice of `remove_all`: slots inspected and objects removed. A slice takes tens of microseconds.
+/// Limits for one slice of `remove_all`: slots inspected and objects removed. A slice takes tens of
+/// microseconds.
 const SLOTS_PER_SLICE: u32 = 4096;
 const REMOVALS_PER_SLICE: u32 = 128;
 
-/// The position of a scan of all objects. Objects created during the scan may or may not be visited.
+/// The position of a scan of all objects. Objects created during the scan may or may not be
+/// visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectWalk {
     at: u32,
@@ -74,7 +77,8 @@ impl MasterState {
         u64::from(removed)
     }
 
-    /// Scans the next slice and passes each key to `visit`, which runs with the state locked and should therefore only copy the key.
+    /// Scans the next slice and passes each key to `visit`, which runs with the state locked and
+    /// should therefore only copy the key.
     pub fn key_slice(&self, walk: &mut ObjectWalk, visit: &mut dyn FnMut(&[u8])) {
         let end = walk.end.min(walk.at.saturating_add(KEYS_PER_SLICE));
         for at in (walk.at..end).map(ObjectSlot) {
@@ -85,9 +89,10 @@ impl MasterState {
         walk.at = end;
     }
 
-    /// Removes the object's replicas on segments with this name, or the whole object if the name is empty. Returns false and changes
-    /// nothing if the object is missing, leased, being written, or not on such a segment. Upstream also compares the object's writer, which is
-    /// not known here: any client may remove any object.
+    /// Removes the object's replicas on segments with this name, or the whole object if the name is
+    /// empty. Returns false and changes nothing if the object is missing, leased, being written, or
+    /// not on such a segment. Upstream also compares the object's writer, which is not known here:
+    /// any client may remove any object.
     pub fn clear_replicas(&mut self, now: Mono, key: &[u8], segment_name: &[u8]) -> bool {
         let Some(at) = self.find(key) else { return false };
         let object = &self.objects[at];

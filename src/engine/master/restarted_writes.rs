@@ -1,5 +1,6 @@
-//! Writes that their own client has started again before it had ended them. An end that arrives then may be a late one, of the earlier
-//! start. Clients that use one id for all their writes cannot show which start they end, so such ends are counted and not refused.
+//! Writes that their own client has started again before it had ended them. An end that arrives
+//! then may be a late one, of the earlier start. Clients that use one id for all their writes
+//! cannot show which start they end, so such ends are counted and not refused.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -51,7 +52,8 @@ impl RestartedWrites {
         }
     }
 
-    /// Removes a write that ends. Returns whether it had been started again over another connection than that of the end.
+    /// Removes a write that ends. Returns whether it had been started again over another connection
+    /// than that of the end.
     #[inline]
     pub(crate) fn end(&mut self, replica: u64, by: Caller) -> bool {
         if self.starts.is_empty() {

@@ -1,4 +1,5 @@
-//! Turns a state that was read from disk into one that serves calls: builds allocators, eviction order and lists of free slots.
+//! Turns a state that was read from disk into one that serves calls: builds allocators, eviction
+//! order and lists of free slots.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -44,16 +45,18 @@ enum RangeHolder {
 }
 
 impl StandbyState {
-    /// Starts to serve calls at `now`. The applied records must be durable, because the memory that they freed is available at once: sync
-    /// the log first.
+    /// Starts to serve calls at `now`. The applied records must be durable, because the memory that
+    /// they freed is available at once: sync the log first.
     ///
-    /// No client is confirmed (see `confirm`). Every object counts as leased for one default lease, or for that of the process before if it
-    /// was longer, because readers may have leases. Unfinished writes count as started now.
+    /// No client is confirmed (see `confirm`). Every object counts as leased for one default lease,
+    /// or for that of the process before if it was longer, because readers may have leases.
+    /// Unfinished writes count as started now.
     ///
-    /// Restored segments accept no new objects for `hold`. Pass zero if the records contain everything that was acknowledged. After a loss
-    /// of power, the last records may be missing, and clients may still read or write memory that is free according to the others. Pass a
-    /// time after which they have ended: at least the lease, and as long as a write may take. The hold is recorded, so another restart
-    /// does not end it.
+    /// Restored segments accept no new objects for `hold`. Pass zero if the records contain
+    /// everything that was acknowledged. After a loss of power, the last records may be missing,
+    /// and clients may still read or write memory that is free according to the others. Pass a time
+    /// after which they have ended: at least the lease, and as long as a write may take. The hold
+    /// is recorded, so another restart does not end it.
     ///
     /// # Errors
     /// Two objects have the same memory, or an object's memory is outside its segment.
@@ -61,7 +64,8 @@ impl StandbyState {
         self.activate_behind(now, hold, Duration::ZERO)
     }
 
-    /// Like [`activate`](Self::activate), if another master may grant leases for `stale` from now on.
+    /// Like [`activate`](Self::activate), if another master may grant leases for `stale` from now
+    /// on.
     ///
     /// # Errors
     /// Same as [`activate`](Self::activate).
@@ -110,7 +114,8 @@ const SLOTS_PER_STEP: u32 = 1 << 16;
 const WRITES_PER_CHANGE: usize = 4096;
 
 impl MasterState {
-    /// Another master may have granted leases until now. Every object counts as leased until `until` at least. Visits all objects.
+    /// Another master may have granted leases until now. Every object counts as leased until
+    /// `until` at least. Visits all objects.
     pub fn assume_leases(&mut self, until: Mono) {
         self.earlier_leases_until = self.earlier_leases_until.max(until);
         for at in (0..self.objects.slots()).map(ObjectSlot) {
@@ -127,10 +132,12 @@ impl MasterState {
         self.earlier_lease
     }
 
-    /// Discards some unfinished writes of a restored state, and quarantines their memory. Returns true if there are more.
+    /// Discards some unfinished writes of a restored state, and quarantines their memory. Returns
+    /// true if there are more.
     ///
-    /// For use if the last changes may be missing. The client of such a write may have revoked it and started another one of the same key,
-    /// to other memory. The end of that write would complete this one, whose memory may contain any bytes.
+    /// For use if the last changes may be missing. The client of such a write may have revoked it
+    /// and started another one of the same key, to other memory. The end of that write would
+    /// complete this one, whose memory may contain any bytes.
     pub fn discard_restored_writes(&mut self, now: Mono) -> bool {
         for _ in 0..WRITES_PER_CHANGE {
             let Some(at) = self.order.first_writing() else { return false };
@@ -187,8 +194,8 @@ fn rebuild_memory(state: &mut MasterState, step: impl Fn()) -> Result<(), Restor
     })
 }
 
-/// Inserts all objects into the eviction order: those that were used last are evicted last. Returns the number of unfinished writes.
-/// Calls `step` from time to time.
+/// Inserts all objects into the eviction order: those that were used last are evicted last. Returns
+/// the number of unfinished writes. Calls `step` from time to time.
 fn rebuild_order(state: &mut MasterState, now: Mono, lease: Mono, step: impl Fn()) -> u64 {
     let mut by_use: Vec<(Mono, ObjectSlot)> = Vec::with_capacity(state.objects.len() as usize);
     for at in (0..state.objects.slots()).map(ObjectSlot) {

@@ -1,7 +1,8 @@
 //! The mounted segments: their memory, their names, and the allocation of replicas.
 //!
-//! Once a segment is retired, nothing is allocated in it or read from it. Its slot stays reserved until no record refers to it, so a stale
-//! replica can never be mistaken for a replica in a later segment.
+//! Once a segment is retired, nothing is allocated in it or read from it. Its slot stays reserved
+//! until no record refers to it, so a stale replica can never be mistaken for a replica in a later
+//! segment.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,8 @@ mod applied;
 /// Maximum number of segments, including retired ones that records still refer to.
 pub(super) const SEGMENTS_MAX: usize = 1 << 18;
 
-/// Maximum size of a segment: 32 TiB, more than any host has. With this limit, the total size of all segments fits into 64 bits.
+/// Maximum size of a segment: 32 TiB, more than any host has. With this limit, the total size of
+/// all segments fits into 64 bits.
 pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 45;
 const _: () = assert!(SEGMENT_BYTES_MAX.checked_mul(SEGMENTS_MAX as u64).is_some());
 
@@ -30,7 +32,8 @@ pub(super) const NAME_BYTES_MAX: usize = 4096;
 
 const PROTOCOLS: [&str; 2] = ["tcp", "rdma"];
 
-/// Replaces the text of a known protocol. Every response contains a clone of it, and cloning a static `Bytes` updates no reference count.
+/// Replaces the text of a known protocol. Every response contains a clone of it, and cloning a
+/// static `Bytes` updates no reference count.
 fn share_protocol(segment: &mut Segment) {
     if let Some(known) = PROTOCOLS.iter().find(|known| segment.protocol.0 == known.as_bytes()) {
         segment.protocol.0 = Bytes::from_static(known.as_bytes());
@@ -43,8 +46,8 @@ pub(super) struct MountedSegment {
     pub segment: Segment,
     pub client: ClientId,
     pub status: SegmentStatus,
-    /// False from a restore until the segment's client proves that it still holds the memory. Until then, the segment is neither readable
-    /// nor open for new objects.
+    /// False from a restore until the segment's client proves that it still holds the memory. Until
+    /// then, the segment is neither readable nor open for new objects.
     pub confirmed: bool,
     /// The segment is offered for new objects.
     open: bool,
@@ -209,7 +212,8 @@ impl SegmentTable {
         entry.never_confirmed = false;
     }
 
-    /// Makes the segment unreadable and closes it to new objects. The caller must call `retire` later.
+    /// Makes the segment unreadable and closes it to new objects. The caller must call `retire`
+    /// later.
     pub(crate) fn condemn(&mut self, slot: SegmentSlot) {
         if let Some(mounted) = self.slots[slot.index()].mounted.as_mut() {
             mounted.status = SegmentStatus::UNMOUNTING;
@@ -222,7 +226,8 @@ impl SegmentTable {
         self.get(slot).is_some_and(|mounted| mounted.status != SegmentStatus::UNMOUNTING && mounted.confirmed)
     }
 
-    /// Returns true if the replicas in this slot are not lost: they can be read, or will be once the segment's client confirms it.
+    /// Returns true if the replicas in this slot are not lost: they can be read, or will be once
+    /// the segment's client confirms it.
     #[inline]
     pub(crate) fn is_kept(&self, slot: SegmentSlot) -> bool {
         self.get(slot).is_some_and(|mounted| mounted.status != SegmentStatus::UNMOUNTING)
@@ -268,7 +273,8 @@ impl SegmentTable {
         Some(RetiredSegment { segment, client, last_of_name: left == 0, replicas: self.slots[slot.index()].replicas })
     }
 
-    /// Counts a replica of a new object: its bytes as used, and its reference to the slot. The slot must exist.
+    /// Counts a replica of a new object: its bytes as used, and its reference to the slot. The slot
+    /// must exist.
     #[inline(always)]
     pub(crate) fn count_replica(&mut self, replica: &ReplicaRecord, bytes: u64) {
         let entry = &mut self.slots[replica.segment.index()];
@@ -277,11 +283,13 @@ impl SegmentTable {
             mounted.used += bytes;
             self.used += bytes;
         }
-        // The allocation of the replica has already chosen a higher number, unless it was made by another process.
+        // The allocation of the replica has already chosen a higher number, unless it was made by
+        // another process.
         self.next_replica = self.next_replica.max(replica.id.saturating_add(1));
     }
 
-    /// Stops counting the bytes of a replica as used. The caller must call `release` later. Returns false if the segment has been removed.
+    /// Stops counting the bytes of a replica as used. The caller must call `release` later. Returns
+    /// false if the segment has been removed.
     pub(crate) fn stop_counting(&mut self, replica: &ReplicaRecord, bytes: u64) -> bool {
         let Some(mounted) = self.slots[replica.segment.index()].mounted.as_mut() else { return false };
         mounted.used -= bytes;
@@ -289,7 +297,8 @@ impl SegmentTable {
         true
     }
 
-    /// Returns a range to the segment's allocator, unless the segment has been removed. The slot loses one reference.
+    /// Returns a range to the segment's allocator, unless the segment has been removed. The slot
+    /// loses one reference.
     pub(crate) fn release(&mut self, segment: SegmentSlot, ticket: u32) {
         let slot = &mut self.slots[segment.index()];
         slot.replicas -= 1;
@@ -320,7 +329,8 @@ impl SegmentTable {
         }
     }
 
-    /// Stops offering the segment for new objects. Does nothing if the segment is already closed to new objects.
+    /// Stops offering the segment for new objects. Does nothing if the segment is already closed to
+    /// new objects.
     fn shut(&mut self, slot: SegmentSlot, segment: &Segment) {
         let name = &segment.name.0;
         let host = &segment.host_id.0;
@@ -350,7 +360,8 @@ impl SegmentTable {
     }
 }
 
-/// Maximum number of segments tried per name. A client may mount thousands of segments under one name.
+/// Maximum number of segments tried per name. A client may mount thousands of segments under one
+/// name.
 const CHUNKS_TRIED_MAX: usize = 100;
 
 impl SegmentPool for SegmentTable {

@@ -1,8 +1,9 @@
-//! Snapshots: the state at one moment as chunks of records, written while the state goes on changing.
+//! Snapshots: the state at one moment as chunks of records, written while the state goes on
+//! changing.
 //!
-//! The small tables (segments, clients) are written when the snapshot begins, and the quarantined replicas are copied. The replicas and the
-//! objects are written in slices; the state is locked for one slice at a time. See [`SnapshotWalk`] for objects that change in the
-//! meantime.
+//! The small tables (segments, clients) are written when the snapshot begins, and the quarantined
+//! replicas are copied. The replicas and the objects are written in slices; the state is locked for
+//! one slice at a time. See [`SnapshotWalk`] for objects that change in the meantime.
 
 use crate::digest::{discard_digest, object_digest};
 use crate::record::{DataFormat, MasterRecord, NO_WRITER, ObjectContent, ReplicaList, SegmentContent, remaining_ms};
@@ -46,8 +47,9 @@ pub(super) struct ObjectImage<'a> {
 }
 
 impl MasterState {
-    /// Begins a snapshot of the state at `now`. Returns the number of the last change that it contains, or 0 if changes are not recorded.
-    /// Returns `None`, and does nothing, if another snapshot is in progress or the current change has not been closed.
+    /// Begins a snapshot of the state at `now`. Returns the number of the last change that it
+    /// contains, or 0 if changes are not recorded. Returns `None`, and does nothing, if another
+    /// snapshot is in progress or the current change has not been closed.
     pub fn begin_snapshot(&mut self, now: Mono, format: DataFormat) -> Option<u64> {
         let open_change = self.records.as_ref().is_some_and(|records| !records.is_empty());
         if self.walk.is_some() || open_change {
@@ -107,7 +109,8 @@ impl MasterState {
         }
     }
 
-    /// Excludes an object that is created from the snapshot in progress: its slot was free when the snapshot began.
+    /// Excludes an object that is created from the snapshot in progress: its slot was free when the
+    /// snapshot began.
     #[inline]
     pub(super) fn claim_new(&mut self, at: ObjectSlot) {
         if let Some(walk) = self.walk.as_mut() {
@@ -163,8 +166,8 @@ impl MasterState {
             segments: self.segments.slots(),
             next_replica: self.segments.next_replica(),
         });
-        // A segment that waits to be retired belongs to a client that has expired. Such clients come first, because the same client may
-        // have registered again.
+        // A segment that waits to be retired belongs to a client that has expired. Such clients
+        // come first, because the same client may have registered again.
         for is_condemned in [true, false] {
             let mut owners: Vec<ClientId> = Vec::new();
             for slot in (0..self.segments.slots()).map(SegmentSlot) {

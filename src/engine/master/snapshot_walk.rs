@@ -1,7 +1,8 @@
 //! The progress of a snapshot: which objects have been saved, and the saved bytes.
 //!
-//! A snapshot visits the object slots in order, a slice at a time, while the state changes. Before an object changes that has not been
-//! visited, its image is saved. The result is the state at the moment at which the snapshot began.
+//! A snapshot visits the object slots in order, a slice at a time, while the state changes. Before
+//! an object changes that has not been visited, its image is saved. The result is the state at the
+//! moment at which the snapshot began.
 
 use std::collections::VecDeque;
 
@@ -11,7 +12,8 @@ use crate::record::{DataFormat, MasterRecord};
 use crate::slots::ObjectSlot;
 use mcctl_base::Mono;
 
-/// Size at which a chunk is complete, in bytes. A chunk is larger by at most the records of one slice.
+/// Size at which a chunk is complete, in bytes. A chunk is larger by at most the records of one
+/// slice.
 const CHUNK_BYTES: usize = 48 << 10;
 
 /// A snapshot in progress.
@@ -52,7 +54,8 @@ impl SnapshotWalk {
         }
     }
 
-    /// Marks a slot that is about to change. Returns true if its object, if it has one, must be saved first.
+    /// Marks a slot that is about to change. Returns true if its object, if it has one, must be
+    /// saved first.
     pub(crate) fn claim(&mut self, at: ObjectSlot) -> bool {
         if at.0 < self.next || at.0 >= self.end {
             return false;
@@ -82,7 +85,8 @@ impl SnapshotWalk {
         !self.complete.is_empty()
     }
 
-    /// Removes and returns a complete chunk. With `last`, also returns the chunk that is being filled, unless it is empty.
+    /// Removes and returns a complete chunk. With `last`, also returns the chunk that is being
+    /// filled, unless it is empty.
     pub(crate) fn pop_chunk(&mut self, last: bool) -> Option<Vec<u8>> {
         let complete = self.complete.pop_front();
         if complete.is_none() && last && !self.chunk.bytes().is_empty() {

@@ -1,14 +1,18 @@
-//! Detects when the master stalls and computes how far to extend client deadlines. Pure: each call receives the time.
+//! Detects when the master stalls and computes how far to extend client deadlines. Pure: each call
+//! receives the time.
 //!
-//! After a one-minute stop (of the process or the machine), the master would expire every client whose pings it has not read yet. To
-//! prevent this, the ticker announces when it will run next. If neither the ticker nor any call locks the state soon after that
-//! time, the master has stalled, and client deadlines are extended.
+//! After a one-minute stop (of the process or the machine), the master would expire every client
+//! whose pings it has not read yet. To prevent this, the ticker announces when it will run next. If
+//! neither the ticker nor any call locks the state soon after that time, the master has stalled,
+//! and client deadlines are extended.
 //!
-//! The extension is shorter than the stall. A master that is short of processor time stalls again and again, and would otherwise never
-//! expire any client. It does read the pings that arrive between two stalls. So part of each stall counts against the clients. This part is
-//! small enough that a client that sends pings does not expire even after several stalls in a row. With a TTL of ten seconds, it is 2.25 s:
-//! a dead client is detected after ten seconds if the master is always two seconds late, after twenty seconds if it is always four seconds
-//! late, and after at most five ticks in any case.
+//! The extension is shorter than the stall. A master that is short of processor time stalls again
+//! and again, and would otherwise never expire any client. It does read the pings that arrive
+//! between two stalls. So part of each stall counts against the clients. This part is small enough
+//! that a client that sends pings does not expire even after several stalls in a row. With a TTL of
+//! ten seconds, it is 2.25 s: a dead client is detected after ten seconds if the master is always
+//! two seconds late, after twenty seconds if it is always four seconds late, and after at most five
+//! ticks in any case.
 
 use std::time::Duration;
 
@@ -50,11 +54,13 @@ impl StallDetector {
         StallDetector { due: now, latest: now, counted, unreported: StallReport::default() }
     }
 
-    /// Records that a caller locked the state at `now`. Returns how far to extend the clients' deadlines. The caller must extend them
-    /// before anything expires and before the first ping is read, so that clients whose pings arrived during the stall are still alive.
+    /// Records that a caller locked the state at `now`. Returns how far to extend the clients'
+    /// deadlines. The caller must extend them before anything expires and before the first ping is
+    /// read, so that clients whose pings arrived during the stall are still alive.
     pub(crate) fn observe(&mut self, now: Mono) -> Duration {
         let nothing_ran = now.since(self.latest.max(self.due));
-        // A caller that read the clock earlier may lock the state later. Time must not go backward, or one stall would be counted twice.
+        // A caller that read the clock earlier may lock the state later. Time must not go backward,
+        // or one stall would be counted twice.
         self.latest = self.latest.max(now);
         if nothing_ran < STALL_MIN { Duration::ZERO } else { self.note(nothing_ran) }
     }
@@ -67,7 +73,8 @@ impl StallDetector {
         longer
     }
 
-    /// The latest time passed to [`observe`](StallDetector::observe). It serves as the state's time.
+    /// The latest time passed to [`observe`](StallDetector::observe). It serves as the state's
+    /// time.
     pub(crate) fn latest(&self) -> Mono {
         self.latest
     }

@@ -1,26 +1,30 @@
 //! The master's state and the basic operations that keep it consistent.
 //!
-//! Pure: each call receives the time, and returns the actions for its environment as `Effects`. No call locks the state for long. Work
-//! that grows with the store (eviction, the records that refer to a removed segment, the segments of a client that has a thousand of them,
-//! remove-all) is done in slices by [`MasterState::tick`] or through a cursor.
+//! Pure: each call receives the time, and returns the actions for its environment as `Effects`. No
+//! call locks the state for long. Work that grows with the store (eviction, the records that refer
+//! to a removed segment, the segments of a client that has a thousand of them, remove-all) is done
+//! in slices by [`MasterState::tick`] or through a cursor.
 //!
-//! This file contains the state's data and the record operations that all other files use. The calls are in `read`, `put`, `remove` and
-//! `mount`, the background work in `eviction` and `tick`. Upstream: `mooncake-store/src/master_service.cpp`.
+//! This file contains the state's data and the record operations that all other files use. The
+//! calls are in `read`, `put`, `remove` and `mount`, the background work in `eviction` and `tick`.
+//! Upstream: `mooncake-store/src/master_service.cpp`.
 //!
 //! The counters aside, the state changes only in these functions of [`MasterState`]:
 //!
 //! * writes: `put_start`, `upsert_start`, `put_end`, `put_revoke`
 //! * removal: `remove`, `remove_slice`, `clear_replicas`, `withdraw`
 //! * leases: `exist`, `replica_list`, `lease_replicas`
-//! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`, `extend_client_deadlines`
+//! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`,
+//!   `extend_client_deadlines`
 //! * the passage of time: `tick`
 //! * records and snapshots: those in `recording`, `restore` and `snapshot`
 //!
-//! Several of them, and `contains_key`, also drop the replicas that they find on removed segments (`find`).
+//! Several of them, and `contains_key`, also drop the replicas that they find on removed segments
+//! (`find`).
 //!
-//! What a record of an object describes changes only in `apply_record` (`object_records`), which a leader calls through
-//! `commit`. The changes of segments and clients are recorded next to the change (`record`). Leases, the eviction order
-//! and the end of a soft pin are not recorded.
+//! What a record of an object describes changes only in `apply_record` (`object_records`), which a
+//! leader calls through `commit`. The changes of segments and clients are recorded next to the
+//! change (`record`). Leases, the eviction order and the end of a soft pin are not recorded.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -68,11 +72,13 @@ pub struct MasterState {
     pub(super) eviction: EvictionProgress,
     /// Segments in their grace period, ordered by its end.
     pub(super) grace: BTreeSet<(Mono, SegmentId)>,
-    /// Segments that accept no new objects because they were mounted again, ordered by the end of their hold.
+    /// Segments that accept no new objects because they were mounted again, ordered by the end of
+    /// their hold.
     pub(super) holds: BTreeSet<(Mono, SegmentId)>,
     /// Slots of expired clients' segments that have not been retired yet.
     pub(super) condemned: VecDeque<SegmentSlot>,
-    /// State of the search for records that refer to removed segments: the number of object slots left to inspect, and the next slot.
+    /// State of the search for records that refer to removed segments: the number of object slots
+    /// left to inspect, and the next slot.
     pub(super) sweep_left: u32,
     pub(super) sweep_at: u32,
     pub(super) rng: Rng,
@@ -85,18 +91,22 @@ pub struct MasterState {
     pub(super) scratch: Vec<ReplicaRecord>,
     /// The records of the change in progress. `None`: changes are not recorded.
     pub(super) records: Option<RecordBuffer>,
-    /// Freed memory whose change is not durable. It counts as free. Empty if changes are not recorded.
+    /// Freed memory whose change is not durable. It counts as free. Empty if changes are not
+    /// recorded.
     pub(super) freed: FreedRanges,
     /// The snapshot in progress.
     pub(super) walk: Option<Box<SnapshotWalk>>,
-    /// When restored segments that their clients have not confirmed are dropped. `None` if there are none.
+    /// When restored segments that their clients have not confirmed are dropped. `None` if there
+    /// are none.
     pub(super) confirm_until: Option<Mono>,
     /// When confirmed segments of the restore accept new objects, if they do not yet.
     pub(super) open_at: Option<Mono>,
-    /// The longest lease that earlier processes granted, and when the last of these leases ends at the latest.
+    /// The longest lease that earlier processes granted, and when the last of these leases ends at
+    /// the latest.
     pub(super) earlier_lease: Duration,
     pub(super) earlier_leases_until: Mono,
-    /// The durable records contain everything that was acknowledged ([`MasterRecord::ProcessTerms`]).
+    /// The durable records contain everything that was acknowledged
+    /// ([`MasterRecord::ProcessTerms`]).
     pub(super) complete_records: bool,
     /// The view of the leader, for the responses to pings; 0 without high availability.
     pub view: u64,
@@ -175,8 +185,9 @@ impl MasterState {
         self.objects.warm(keys);
     }
 
-    /// Returns the object with this key, after dropping its lost replicas. An object whose replicas are all lost is removed. The object may
-    /// be on segments that are not readable yet; a read uses [`find_readable`](Self::find_readable).
+    /// Returns the object with this key, after dropping its lost replicas. An object whose replicas
+    /// are all lost is removed. The object may be on segments that are not readable yet; a read
+    /// uses [`find_readable`](Self::find_readable).
     #[inline]
     pub(super) fn find(&mut self, key: &[u8]) -> Option<ObjectSlot> {
         let at = self.objects.find(self.objects.hash(key))?;
@@ -188,7 +199,8 @@ impl MasterState {
         }
     }
 
-    /// Like [`find`](Self::find), for reads: also returns `None` if no replica is on a readable segment.
+    /// Like [`find`](Self::find), for reads: also returns `None` if no replica is on a readable
+    /// segment.
     #[inline]
     pub(super) fn find_readable(&mut self, key: &[u8]) -> Option<ObjectSlot> {
         let at = self.objects.find(self.objects.hash(key))?;
@@ -204,7 +216,8 @@ impl MasterState {
         self.objects[at].replicas().any(|replica| self.segments.is_readable(replica.segment))
     }
 
-    /// Drops the replicas whose segment has been removed. Returns false if none was left and the object was removed.
+    /// Drops the replicas whose segment has been removed. Returns false if none was left and the
+    /// object was removed.
     pub(super) fn drop_lost_replicas(&mut self, at: ObjectSlot) -> bool {
         let segments = &self.segments;
         let kept = |replica: &ReplicaRecord| segments.is_kept(replica.segment);
@@ -242,8 +255,8 @@ impl MasterState {
         self.commit(ChangeTimes::Until { now, end: until }, &record);
     }
 
-    /// Removes an unfinished write. If the write replaces a value in place, readers may still read the memory under the lease on that
-    /// value, so the memory is quarantined until the lease ends.
+    /// Removes an unfinished write. If the write replaces a value in place, readers may still read
+    /// the memory under the lease on that value, so the memory is quarantined until the lease ends.
     pub(super) fn abandon(&mut self, at: ObjectSlot, now: Mono) {
         let lease = self.objects[at].eviction.lease_until();
         if now < lease { self.discard(at, now, lease) } else { self.erase(at) }

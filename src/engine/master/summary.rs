@@ -1,7 +1,8 @@
 //! The one-line summary of `/metrics/summary`.
 //!
-//! The format matches 0.3.13 (`fixtures/http/summary.txt`), because scrapers parse the line. Its rates cover the last 5 to 15 seconds if it is
-//! requested at least that often. Upstream's rates cover the time since the last request from any client.
+//! The format matches 0.3.13 (`fixtures/http/summary.txt`), because scrapers parse the line. Its
+//! rates cover the last 5 to 15 seconds if it is requested at least that often. Upstream's rates
+//! cover the time since the last request from any client.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -30,14 +31,16 @@ impl SummaryBaselines {
         }
     }
 
-    /// The snapshot to compare with: old enough for a meaningful rate, recent enough to reflect current load.
+    /// The snapshot to compare with: old enough for a meaningful rate, recent enough to reflect
+    /// current load.
     fn base(&self, now: Mono) -> &(Mono, MasterCounters) {
         if now.since(self.newer.0) >= PERIOD / 2 { &self.newer } else { &self.older }
     }
 
     /// Renders the summary line at `now`.
     ///
-    /// `ha` is the master's part in its cluster. A standby has no state of its own: the keys are those of its copy.
+    /// `ha` is the master's part in its cluster. A standby has no state of its own: the keys are
+    /// those of its copy.
     pub fn line(
         &self,
         now: Mono,

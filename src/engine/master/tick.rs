@@ -1,5 +1,6 @@
-//! Background work, one slice at a time: expiring clients and grace periods, dropping unfinished writes, ending soft pins, evicting
-//! objects, and cleaning up the records that refer to removed segments.
+//! Background work, one slice at a time: expiring clients and grace periods, dropping unfinished
+//! writes, ending soft pins, evicting objects, and cleaning up the records that refer to removed
+//! segments.
 
 use std::time::Duration;
 
@@ -21,8 +22,9 @@ const SWEEP_ERASURES_PER_SLICE: u32 = 128;
 
 /// The longest pause between two ticks. Upstream's monitor runs once a second.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Minimum number of ticks within a client's time to live. The interval between two ticks determines how precisely a stall of the master
-/// is measured (see [`MasterState::extend_client_deadlines`]).
+/// Minimum number of ticks within a client's time to live. The interval between two ticks
+/// determines how precisely a stall of the master is measured (see
+/// [`MasterState::extend_client_deadlines`]).
 const TICKS_PER_CLIENT_TTL: u32 = 8;
 /// Pause when a client's deadline has passed but its ping may still be unread.
 const UNREAD_PING_PAUSE: Duration = Duration::from_millis(100);
@@ -61,11 +63,12 @@ impl Timer {
 }
 
 impl MasterState {
-    /// Performs one slice of the work that is due at `now`. Returns true if more is due. The caller should then let other callers proceed
-    /// and call again.
+    /// Performs one slice of the work that is due at `now`. Returns true if more is due. The caller
+    /// should then let other callers proceed and call again.
     ///
-    /// All calls that arrived before `answered_until` have been answered. Pass `now` if no call can be unread. A client whose deadline is
-    /// later than `answered_until` stays alive, because its ping may still be unread.
+    /// All calls that arrived before `answered_until` have been answered. Pass `now` if no call can
+    /// be unread. A client whose deadline is later than `answered_until` stays alive, because its
+    /// ping may still be unread.
     pub fn tick(&mut self, now: Mono, answered_until: Mono, out: &mut Effects) -> bool {
         let mut more = self.expire_slice(now.min(answered_until), out);
         if !more {
@@ -78,8 +81,8 @@ impl MasterState {
         let released = self.release_slice(now);
         more |= released == u64::from(WRITES_PER_SLICE);
         more |= self.unpin_slice(now);
-        // This precedes eviction, because a round that evicts only lost records frees nothing. Another round would then be necessary, but
-        // could not start until the pause is over.
+        // This precedes eviction, because a round that evicts only lost records frees nothing.
+        // Another round would then be necessary, but could not start until the pause is over.
         more |= self.sweep_slice();
         more |= self.evict_slice(now, released, out);
         if let Some(client) = self.restarted.take_report(now) {
@@ -90,8 +93,8 @@ impl MasterState {
         more
     }
 
-    /// When `tick` should next be called. A time in the past means immediately. `answered_until` has the same meaning as in
-    /// [`tick`](Self::tick).
+    /// When `tick` should next be called. A time in the past means immediately. `answered_until`
+    /// has the same meaning as in [`tick`](Self::tick).
     pub fn next_wakeup(&self, now: Mono, answered_until: Mono) -> Mono {
         let sleep = SLEEP_MAX.min(self.policy.client_ttl / TICKS_PER_CLIENT_TTL);
         let due = Timer::ALL.into_iter().filter_map(|timer| match (timer, self.due(timer)?) {
@@ -123,14 +126,16 @@ impl MasterState {
         }
     }
 
-    /// Extends all clients' deadlines. For use after a stall (a stopped process, a migrated host), during which no ping was read. The
-    /// caller computes the extension from the length of the stall.
+    /// Extends all clients' deadlines. For use after a stall (a stopped process, a migrated host),
+    /// during which no ping was read. The caller computes the extension from the length of the
+    /// stall.
     pub fn extend_client_deadlines(&mut self, longer: Duration) {
         self.clients.postpone(longer);
         self.confirm_until = self.confirm_until.map(|until| until + longer);
     }
 
-    /// When work that a call may have caused is due, so that `tick` does not wait until its planned time.
+    /// When work that a call may have caused is due, so that `tick` does not wait until its planned
+    /// time.
     pub fn urgent(&self) -> Option<Mono> {
         if self.is_work_left() {
             return Some(Mono::ZERO);
@@ -157,7 +162,8 @@ impl MasterState {
     fn retire_slice(&mut self, now: Mono, out: &mut Effects) -> bool {
         for _ in 0..SEGMENTS_PER_SLICE {
             if let Some(slot) = self.condemned.pop_front() {
-                // The segment may have been unmounted in the meantime, and its slot may now contain another segment.
+                // The segment may have been unmounted in the meantime, and its slot may now contain
+                // another segment.
                 if self.segments.get(slot).is_some_and(|mounted| mounted.status == SegmentStatus::UNMOUNTING) {
                     self.retire(slot, UnmountReason::ClientExpired, out);
                 }
@@ -173,7 +179,8 @@ impl MasterState {
         !self.condemned.is_empty()
     }
 
-    /// Releases the memory of unfinished writes that have timed out. Returns how many were released.
+    /// Releases the memory of unfinished writes that have timed out. Returns how many were
+    /// released.
     fn release_slice(&mut self, now: Mono) -> u64 {
         let mut released = 0;
         for _ in 0..WRITES_PER_SLICE {
@@ -198,7 +205,8 @@ impl MasterState {
         (0..PINS_PER_SLICE).all(|_| self.order.expire_pin(&mut self.objects, now))
     }
 
-    /// Checks some records for replicas on removed segments. Returns true if there are more records to check.
+    /// Checks some records for replicas on removed segments. Returns true if there are more records
+    /// to check.
     pub(super) fn sweep_slice(&mut self) -> bool {
         let mut erased = 0;
         for _ in 0..SWEEP_SLOTS_PER_SLICE {

@@ -1,4 +1,5 @@
-//! Restored segments whose clients have not called yet: what waits for them, for the admin API and the log.
+//! Restored segments whose clients have not called yet: what waits for them, for the admin API and
+//! the log.
 
 use std::time::Duration;
 
@@ -14,12 +15,14 @@ use mcctl_wire::types::SegmentStatus;
 const NAMES_MAX: usize = 8;
 
 impl MasterState {
-    /// Begins to wait for the clients of restored segments. Those that have not called a little later are logged.
+    /// Begins to wait for the clients of restored segments. Those that have not called a little
+    /// later are logged.
     pub fn expect_clients(&mut self, now: Mono) {
         self.missing_report = MissingReport::starting(now);
     }
 
-    /// The restored segments whose clients have not called; `None` if there are none. Visits all segments.
+    /// The restored segments whose clients have not called; `None` if there are none. Visits all
+    /// segments.
     pub fn missing_clients(&self, now: Mono) -> Option<MissingClients> {
         let mut missing = MissingClients::default();
         for slot in (0..self.segments.slots()).map(SegmentSlot) {
@@ -37,7 +40,8 @@ impl MasterState {
         (missing.segments > 0).then_some(missing)
     }
 
-    /// What waits for the client of the segment in `slot`; `None` if the client has called since the restore.
+    /// What waits for the client of the segment in `slot`; `None` if the client has called since
+    /// the restore.
     pub(super) fn unconfirmed(&self, now: Mono, slot: SegmentSlot) -> Option<UnconfirmedSegment> {
         let mounted = self.segments.get(slot)?;
         if mounted.confirmed || mounted.status == SegmentStatus::UNMOUNTING {

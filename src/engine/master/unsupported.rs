@@ -1,8 +1,10 @@
-//! Methods of unsupported features, and their results, which are the same as on a real master with the feature disabled.
+//! Methods of unsupported features, and their results, which are the same as on a real master with
+//! the feature disabled.
 //!
-//! No other file lists these methods; when a feature is implemented, its entries are removed here. Each entry was recorded from a real
-//! 0.3.13.post1 master (`mooncake_master` with default flags), except for entries marked *ours*. For those, the real master has no switch
-//! to disable the feature.
+//! No other file lists these methods; when a feature is implemented, its entries are removed here.
+//! Each entry was recorded from a real 0.3.13.post1 master (`mooncake_master` with default flags),
+//! except for entries marked *ours*. For those, the real master has no switch to disable the
+//! feature.
 
 use mcctl_base::ErrorCode;
 use mcctl_wire::{Expected, Method};
@@ -45,7 +47,8 @@ pub(super) const UNSUPPORTED: &[(Method, UnsupportedResult)] = &[
     (Method::OffloadObjectHeartbeat, Error(ErrorCode::SEGMENT_NOT_FOUND)),
     (Method::ReportSsdCapacity, Error(ErrorCode::SEGMENT_NOT_FOUND)),
     (Method::PollRemoveAll, Error(ErrorCode::SEGMENT_NOT_FOUND)),
-    // Ours: the real master records a disk replica that it would never drop while offloading is disabled.
+    // Ours: the real master records a disk replica that it would never drop while offloading is
+    // disabled.
     (Method::NotifyOffloadSuccess, Error(ErrorCode::UNABLE_OFFLOAD)),
     (Method::EvictDiskReplica, EmptyForKey),
     (Method::BatchEvictDiskReplica, EmptyForKey),

@@ -1,7 +1,8 @@
 //! The interface between the admin HTTP API and the master's state, in terms of plain values.
 //!
-//! The state implements [`AdminView`]; `admin.rs` renders it. Only [`AdminView::remove_slice`] changes the state. Reading a key through
-//! this trait grants no lease. (Upstream's `/query_key` grants one, which makes the next remove fail.)
+//! The state implements [`AdminView`]; `admin.rs` renders it. Only [`AdminView::remove_slice`]
+//! changes the state. Reading a key through this trait grants no lease. (Upstream's `/query_key`
+//! grants one, which makes the next remove fail.)
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -14,13 +15,14 @@ use mcctl_journal::DiskSpace;
 use mcctl_net::rpc::{CommitWait, Receipt};
 use mcctl_wire::Method;
 
-/// Access to the master's state for the admin API. No call locks the state for long: lists are returned in pages.
+/// Access to the master's state for the admin API. No call locks the state for long: lists are
+/// returned in pages.
 pub trait AdminView: Send + Sync + 'static {
     /// Run state, role and leader.
     fn service(&self) -> ServiceView;
 
-    /// How long a worker thread of the RPC server has gone without polling its connections, if long enough to count as stuck. A stuck
-    /// worker's clients get no responses.
+    /// How long a worker thread of the RPC server has gone without polling its connections, if long
+    /// enough to count as stuck. A stuck worker's clients get no responses.
     fn stuck_for(&self) -> Option<Duration> {
         None
     }
@@ -33,24 +35,29 @@ pub trait AdminView: Send + Sync + 'static {
     /// A snapshot of the counters and the gauges.
     fn metrics(&self) -> (MasterCounters, MasterGauges);
 
-    /// Passes up to `limit` mounted segments, starting at `cursor`, to `visit`. The first cursor is 0. Returns the next cursor, or `None`
-    /// at the end. A segment that stays mounted during the whole scan is visited exactly once. `visit` runs with the state locked.
+    /// Passes up to `limit` mounted segments, starting at `cursor`, to `visit`. The first cursor is
+    /// 0. Returns the next cursor, or `None` at the end. A segment that stays mounted during the
+    /// whole scan is visited exactly once. `visit` runs with the state locked.
     fn segments(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(SegmentView<'_>)) -> Option<u64>;
 
-    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the last heartbeat of each mounted segment's client to `visit`.
-    /// The first cursor is 0. Returns the next cursor, or `None` at the end. A client with several segments is visited several times; one
-    /// that has not called since a restore is not visited.
+    /// Scans up to `limit` segment slots, starting at `cursor`, and passes the last heartbeat of
+    /// each mounted segment's client to `visit`. The first cursor is 0. Returns the next cursor, or
+    /// `None` at the end. A client with several segments is visited several times; one that has not
+    /// called since a restore is not visited.
     fn heartbeats(&self, _cursor: u64, _limit: usize, _visit: &mut dyn FnMut(HeartbeatView)) -> Option<u64> {
         None
     }
 
-    /// Passes up to `limit` object keys, starting at `cursor`, to `visit`. The first cursor is 0. Returns the next cursor, or `None` at
-    /// the end. An object that exists during the whole scan is visited exactly once. `visit` runs with the state locked, so it should only
-    /// copy. `limit` bounds the inspected slots as well as the keys, so that a sparse table does not keep the state locked for long.
+    /// Passes up to `limit` object keys, starting at `cursor`, to `visit`. The first cursor is
+    /// 0. Returns the next cursor, or `None` at the end. An object that exists during the whole
+    /// scan is visited exactly once. `visit` runs with the state locked, so it should only copy.
+    /// `limit` bounds the inspected slots as well as the keys, so that a sparse table does not keep
+    /// the state locked for long.
     fn keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> Option<u64>;
 
-    /// Scans the next slice of objects, starting at the position `walk` (`None` starts a new scan), and removes those that may be removed.
-    /// With `force`, leased objects are removed as well. Each call locks the state for one slice.
+    /// Scans the next slice of objects, starting at the position `walk` (`None` starts a new scan),
+    /// and removes those that may be removed. With `force`, leased objects are removed as well.
+    /// Each call locks the state for one slice.
     fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> RemovedSlice;
 
     /// The master's part in its cluster; `None` without high availability.
@@ -121,7 +128,8 @@ pub struct DataView {
     pub memory_only: bool,
     /// Size of the changes that are not passed to the kernel, in bytes.
     pub unflushed_bytes: u64,
-    /// For how long an operation of the disk has not ended, if it is too long and changes wait for it.
+    /// For how long an operation of the disk has not ended, if it is too long and changes wait for
+    /// it.
     pub stalled_for: Option<Duration>,
 }
 
@@ -155,14 +163,17 @@ pub struct HaView {
     pub digests: u64,
     /// The last error of etcd, until it responds again.
     pub backend_error: Option<String>,
-    /// While etcd does not respond: the time for which this leader can still serve, if that is limited.
+    /// While etcd does not respond: the time for which this leader can still serve, if that is
+    /// limited.
     pub outage_left: Option<Duration>,
-    /// Set if this leader was promoted without having been in sync: number of the former leader's announced changes that it does not have.
-    /// Later ones may be missing, too.
+    /// Set if this leader was promoted without having been in sync: number of the former leader's
+    /// announced changes that it does not have. Later ones may be missing, too.
     pub may_lack: Option<u64>,
-    /// Number of objects that this process has dropped at promotions, because changes may have been missing.
+    /// Number of objects that this process has dropped at promotions, because changes may have been
+    /// missing.
     pub dropped_objects: u64,
-    /// Number of times that this process has become the leader, and that it has stopped because another master was elected.
+    /// Number of times that this process has become the leader, and that it has stopped because
+    /// another master was elected.
     pub promotions: u64,
     pub demotions: u64,
 }
@@ -272,7 +283,8 @@ pub struct SegmentView<'a> {
     /// First address, in the owner's address space.
     pub base: u64,
     pub bytes: u64,
-    /// Sum of the requested sizes of the objects in this segment. Upstream counts requested sizes, too.
+    /// Sum of the requested sizes of the objects in this segment. Upstream counts requested sizes,
+    /// too.
     pub used_bytes: u64,
     /// Transfer engine endpoint of the segment's owner.
     pub endpoint: &'a str,
@@ -280,9 +292,11 @@ pub struct SegmentView<'a> {
     pub protocol: &'a str,
     /// The host that the node reports; empty if it reports none.
     pub host: &'a str,
-    /// Upstream's `SegmentStatus`: 1 OK, 2 draining, 3 drained, 4 gracefully unmounting, 5 unmounting.
+    /// Upstream's `SegmentStatus`: 1 OK, 2 draining, 3 drained, 4 gracefully unmounting,
+    /// 5 unmounting.
     pub status: i32,
-    /// Time for which the segment accepts no new objects, because transfers to its earlier objects may be in progress.
+    /// Time for which the segment accepts no new objects, because transfers to its earlier objects
+    /// may be in progress.
     pub held_for: Option<Duration>,
     /// Set if the segment was restored and its client has not called since.
     pub unconfirmed: Option<UnconfirmedSegment>,

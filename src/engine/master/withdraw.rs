@@ -5,8 +5,9 @@ use mcctl_base::Mono;
 use mcctl_wire::withdrawal::ReplicaWithdrawal;
 
 impl MasterState {
-    /// Removes the object if it still has this replica, no other one, and this checksum. Unlike a forced removal, its memory is not reused
-    /// while a reader has a lease. Returns false and changes nothing otherwise: the object was rewritten, is being written, or has another
+    /// Removes the object if it still has this replica, no other one, and this checksum. Unlike a
+    /// forced removal, its memory is not reused while a reader has a lease. Returns false and
+    /// changes nothing otherwise: the object was rewritten, is being written, or has another
     /// replica, which readers use.
     pub fn withdraw(&mut self, now: Mono, key: &[u8], damaged: ReplicaWithdrawal) -> bool {
         let Some(at) = self.find(key) else { return false };

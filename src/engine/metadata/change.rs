@@ -1,7 +1,8 @@
 //! Changes of the metadata table, and their encoding in the log and in snapshots.
 //!
-//! A payload is one byte with the format, followed by the changes of one write. A change is one byte with its tag, followed by the key and,
-//! for a put, the value. A key or value is its length in four bytes, lowest first, and its bytes.
+//! A payload is one byte with the format, followed by the changes of one write. A change is one
+//! byte with its tag, followed by the key and, for a put, the value. A key or value is its length
+//! in four bytes, lowest first, and its bytes.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,8 @@ mod tag {
     pub(super) const REMOVE: u8 = 2;
 }
 
-/// A step of a write. It states a result, so that another table needs no rules and no probe to repeat it.
+/// A step of a write. It states a result, so that another table needs no rules and no probe to
+/// repeat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataChange<'a> {
     /// A record was created or replaced.

@@ -1,8 +1,9 @@
-//! A client for a metadata service. Over HTTP, it behaves like Mooncake's own HTTP plug-in: one GET, PUT or DELETE per record, any status
-//! other than 200 is an error, and there are no retries. With etcd, the records are the same, under the same keys, without a lease.
+//! A client for a metadata service. Over HTTP, it behaves like Mooncake's own HTTP plug-in: one
+//! GET, PUT or DELETE per record, any status other than 200 is an error, and there are no retries.
+//! With etcd, the records are the same, under the same keys, without a lease.
 //!
-//! Proxies from the environment are not used, because the service is part of the cluster. The timeouts use the HTTP library's clock, so
-//! this client cannot be used in simulated runs.
+//! Proxies from the environment are not used, because the service is part of the cluster. The
+//! timeouts use the HTTP library's clock, so this client cannot be used in simulated runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,16 +57,18 @@ impl fmt::Debug for MetadataClient {
 }
 
 impl MetadataClient {
-    /// Creates a client for the service at `url` (`http://host:port/metadata`). It does not connect yet.
+    /// Creates a client for the service at `url` (`http://host:port/metadata`). It does not connect
+    /// yet.
     ///
     /// # Errors
-    /// [`MetadataError::BadUrl`], or [`MetadataError::Setup`] if the host's certificates cannot be read.
+    /// [`MetadataError::BadUrl`], or [`MetadataError::Setup`] if the host's certificates cannot be
+    /// read.
     pub fn http(url: &str) -> Result<MetadataClient, MetadataError> {
         MetadataClient::http_within(url, CallLimits::default())
     }
 
-    /// Creates a client for the service at `url`, over HTTP or in etcd (`etcd://host:port;host:port`), with these timeouts. It does not
-    /// connect yet.
+    /// Creates a client for the service at `url`, over HTTP or in etcd
+    /// (`etcd://host:port;host:port`), with these timeouts. It does not connect yet.
     ///
     /// # Errors
     /// The same as [`http`](MetadataClient::http).
@@ -73,8 +76,8 @@ impl MetadataClient {
         MetadataClient::with_credentials(url, limits, &HttpCredentials::default())
     }
 
-    /// Like [`within`](MetadataClient::within), with a token and certificates for a service over HTTP. Without certificates, `https://`
-    /// uses those that the host trusts.
+    /// Like [`within`](MetadataClient::within), with a token and certificates for a service over
+    /// HTTP. Without certificates, `https://` uses those that the host trusts.
     ///
     /// # Errors
     /// The same as [`http`](MetadataClient::http).
@@ -156,7 +159,8 @@ impl MetadataClient {
     /// Writes `body` under `key`.
     ///
     /// # Errors
-    /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`. [`MetadataError::is_duplicate`] detects a name that is in use.
+    /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`.
+    /// [`MetadataError::is_duplicate`] detects a name that is in use.
     pub async fn put(&self, key: &str, body: Bytes) -> Result<(), MetadataError> {
         let http = match &self.backend {
             MetadataBackend::Http(http) => http,
@@ -250,7 +254,8 @@ impl MetadataClient {
     fn failed(&self, source: reqwest::Error, key: &str) -> MetadataError {
         let url = self.shown.to_string();
         let key = key.to_owned();
-        // The library's error repeats the URL with the escaped key; without it, the message is shorter.
+        // The library's error repeats the URL with the escaped key; without it, the message is
+        // shorter.
         let source = source.without_url();
         if source.is_timeout() {
             let limit = if source.is_connect() { self.limits.connect } else { self.limits.call };
@@ -261,7 +266,8 @@ impl MetadataClient {
     }
 }
 
-/// A node makes only a few calls at a time, so keeping more idle connections would provide no benefit.
+/// A node makes only a few calls at a time, so keeping more idle connections would provide no
+/// benefit.
 const IDLE_CONNECTIONS_MAX: usize = 4;
 /// Maximum length of the response text in an error, in bytes.
 const REFUSAL_BYTES_MAX: usize = 200;

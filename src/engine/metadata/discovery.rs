@@ -1,10 +1,12 @@
 //! Finds the metadata mode used by a store's nodes, for a client that was not configured with one.
 //!
-//! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`] checks the following, in this order: the
-//! [announcement](crate::admin::types::Announcement) of an mcctl master, a node's record in the metadata service on port 8080 of the master's host, and a
-//! handshake with a node at the address in its name (P2PHANDSHAKE). A mode is accepted only if one of these checks provides evidence: a
-//! service without any node's record is not used. The record is checked before the handshake because nodes that use a service may answer
-//! handshakes too (`MC_LEGACY_RPC_PORT_BINDING`).
+//! Clients and nodes must use the same mode: one HTTP metadata service, or P2PHANDSHAKE. [`find`]
+//! checks the following, in this order: the [announcement](crate::admin::types::Announcement) of an
+//! mcctl master, a node's record in the metadata service on port 8080 of the master's host, and a
+//! handshake with a node at the address in its name (P2PHANDSHAKE). A mode is accepted only if one
+//! of these checks provides evidence: a service without any node's record is not used. The record
+//! is checked before the handshake because nodes that use a service may answer handshakes too
+//! (`MC_LEGACY_RPC_PORT_BINDING`).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -93,9 +95,10 @@ async fn find_at<E: Env>(env: &E, query: &DiscoveryQuery<'_>, service: &HostPort
     Some(DiscoveredMode { metadata: MetadataUri::P2p, evidence: Evidence::Handshake(node) })
 }
 
-/// Returns true if the admin port at `admin` belongs to the master at `master`. An mcctl master announces its RPC port; an elected leader
-/// of any release announces its RPC address. Other masters provide no evidence, and neither does a port that requires a token: the port may
-/// belong to another program, so it does not get the token in `credentials`.
+/// Returns true if the admin port at `admin` belongs to the master at `master`. An mcctl master
+/// announces its RPC port; an elected leader of any release announces its RPC address. Other
+/// masters provide no evidence, and neither does a port that requires a token: the port may belong
+/// to another program, so it does not get the token in `credentials`.
 pub async fn is_admin_of(admin: &HostPort, master: &HostPort, limit: Duration, credentials: &HttpCredentials) -> bool {
     let credentials = credentials.without_token();
     let admin = AdminClient::with_credentials(admin.clone(), limit.min(ANSWER_MAX), &credentials);

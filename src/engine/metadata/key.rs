@@ -1,7 +1,8 @@
 //! Record keys in the metadata service.
 //!
-//! In Mooncake 0.3.13 (and 0.3.6, which has no cluster id), a key is `mooncake/`, then the cluster id and a `/` if an id is set, then
-//! `ram/<segment>` or `rpc_meta/<server>`. If the segment name contains `/`, the key has no `ram/`.
+//! In Mooncake 0.3.13 (and 0.3.6, which has no cluster id), a key is `mooncake/`, then the cluster
+//! id and a `/` if an id is set, then `ram/<segment>` or `rpc_meta/<server>`. If the segment name
+//! contains `/`, the key has no `ram/`.
 
 /// One cluster's record keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +17,8 @@ impl Default for KeySpace {
 }
 
 impl KeySpace {
-    /// Creates the key space for `cluster_id`, the value of `MC_METADATA_CLUSTER_ID`. Without an id, the prefix is `mooncake/`.
+    /// Creates the key space for `cluster_id`, the value of `MC_METADATA_CLUSTER_ID`. Without an
+    /// id, the prefix is `mooncake/`.
     pub fn new(cluster_id: Option<&str>) -> KeySpace {
         let mut prefix = String::from("mooncake/");
         if let Some(id) = cluster_id.filter(|id| !id.is_empty()) {

@@ -1,10 +1,11 @@
-//! Locating segments: a client for the metadata service (over HTTP, or etcd), and the HTTP service itself.
+//! Locating segments: a client for the metadata service (over HTTP, or etcd), and the HTTP service
+//! itself.
 //!
-//! Values are opaque: nothing in this directory parses a segment descriptor (`wire::json` does). With `P2PHANDSHAKE`, there is no metadata
-//! service, and no code in this directory runs.
+//! Values are opaque: nothing in this directory parses a segment descriptor (`wire::json` does).
+//! With `P2PHANDSHAKE`, there is no metadata service, and no code in this directory runs.
 //!
-//! Start with [`MetadataClient`], or with the service in `service.rs`. Upstream: `transfer_metadata_plugin.cpp` and the HTTP metadata
-//! servers.
+//! Start with [`MetadataClient`], or with the service in `service.rs`. Upstream:
+//! `transfer_metadata_plugin.cpp` and the HTTP metadata servers.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -119,13 +120,16 @@ impl MetadataError {
     }
 }
 
-/// The directory of the metadata records in the data directory of a master with an embedded metadata service.
+/// The directory of the metadata records in the data directory of a master with an embedded
+/// metadata service.
 pub const METADATA_DIRECTORY: &str = "metadata";
 
-/// Maximum size of a record in bytes. A descriptor with 10,000 RDMA buffers on 16 devices takes about 5 MiB.
+/// Maximum size of a record in bytes. A descriptor with 10,000 RDMA buffers on 16 devices takes
+/// about 5 MiB.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
-/// The mistake in the use of TLS behind an error, and what to do. Empty if the error has another cause.
+/// The mistake in the use of TLS behind an error, and what to do. Empty if the error has another
+/// cause.
 fn tls_hint(error: &reqwest::Error) -> String {
     TlsMistake::of_client(error).map_or_else(String::new, |mistake| format!(": {mistake}; {}", mistake.remedy()))
 }

@@ -1,8 +1,10 @@
 //! Checks whether a name's owner is alive by sending one message to its handshake port.
 //!
-//! The message is Mooncake's Probe (type 3, `{}`), to which engines since 0.3.12 respond with a frame. Older engines treat it as invalid
-//! JSON and close the connection. They count as alive, because a process accepted the connection and closed it cleanly. A reset, silence,
-//! a refused connection, or a response that is not a frame of this protocol (another program now uses the port) counts as dead.
+//! The message is Mooncake's Probe (type 3, `{}`), to which engines since 0.3.12 respond with a
+//! frame. Older engines treat it as invalid JSON and close the connection. They count as alive,
+//! because a process accepted the connection and closed it cleanly. A reset, silence, a refused
+//! connection, or a response that is not a frame of this protocol (another program now uses the
+//! port) counts as dead.
 
 use std::time::Duration;
 

@@ -1,17 +1,21 @@
 //! The metadata service's records and the rules for overwriting them, without sockets or a clock.
 //!
-//! Values are opaque, with one exception from Mooncake: a key `<prefix>rpc_meta/<name>` contains the address of the name's owner, and the
-//! name is not assigned to another process while the owner is alive. The service determines whether the owner is alive (see `probe`). The
-//! table returns the address to probe, and decides without a probe in two cases:
+//! Values are opaque, with one exception from Mooncake: a key `<prefix>rpc_meta/<name>` contains
+//! the address of the name's owner, and the name is not assigned to another process while the owner
+//! is alive. The service determines whether the owner is alive (see `probe`). The table returns the
+//! address to probe, and decides without a probe in two cases:
 //!
 //! * The owner was reported as expired ([`MetadataTable::mark_owner_expired`]).
-//! * Another name has since announced the same host and port, so any process that responds there is not the old owner.
+//! * Another name has since announced the same host and port, so any process that responds there is
+//!   not the old owner.
 //!
-//! A name that changes owners loses its old segment descriptor. This is necessary because a starting engine appends its buffers to the
-//! existing descriptor under its name: if the old descriptor remained, the new engine would announce the dead engine's memory as its own.
+//! A name that changes owners loses its old segment descriptor. This is necessary because a
+//! starting engine appends its buffers to the existing descriptor under its name: if the old
+//! descriptor remained, the new engine would announce the dead engine's memory as its own.
 //!
-//! A write is decided first ([`MetadataTable::plan_put`] and the other plans), and its changes are then applied
-//! ([`MetadataTable::apply`]), so that they can be stored in between. The same changes in the same order lead to the same decisions.
+//! A write is decided first ([`MetadataTable::plan_put`] and the other plans), and its changes are
+//! then applied ([`MetadataTable::apply`]), so that they can be stored in between. The same changes
+//! in the same order lead to the same decisions.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -29,8 +33,9 @@ pub struct MetadataTable {
     records: HashMap<Bytes, MetadataRecord, foldhash::fast::FixedState>,
     /// Total size of keys and values.
     bytes: usize,
-    /// For each endpoint: the write numbers ([`MetadataRecord::written`]) of the `rpc_meta` records with this endpoint. Not counted in
-    /// `bytes`, but each record adds at most [`HOST_BYTES_MAX`] bytes and a few numbers.
+    /// For each endpoint: the write numbers ([`MetadataRecord::written`]) of the `rpc_meta` records
+    /// with this endpoint. Not counted in `bytes`, but each record adds at most [`HOST_BYTES_MAX`]
+    /// bytes and a few numbers.
     announced: EndpointWrites,
     writes: u64,
     limits: TableBounds,
@@ -51,9 +56,11 @@ impl Default for TableBounds {
 #[derive(Debug)]
 struct MetadataRecord {
     value: Bytes,
-    /// Number of the write that created the record. The number increases with every write to the table.
+    /// Number of the write that created the record. The number increases with every write to the
+    /// table.
     written: u64,
-    /// The owner is known to be dead (`rpc_meta` only). Not stored: without the mark, the owner is probed, which costs time, but no name.
+    /// The owner is known to be dead (`rpc_meta` only). Not stored: without the mark, the owner is
+    /// probed, which costs time, but no name.
     expired: bool,
 }
 
@@ -63,7 +70,8 @@ pub enum WriteOutcome {
     Updated,
     /// The record already has exactly this value.
     Unchanged,
-    /// Another process owns the name. If `owner` does not respond, call [`MetadataTable::take_over`].
+    /// Another process owns the name. If `owner` does not respond, call
+    /// [`MetadataTable::take_over`].
     Conflict {
         /// Address of the owner's handshake port; `None` if the record does not contain it.
         owner: Option<HostPort>,
@@ -118,7 +126,8 @@ impl MetadataTable {
         self.perform(planned)
     }
 
-    /// Decides on a [`MetadataTable::put`]. Changes no record, but an owner that writes the same value again no longer counts as expired.
+    /// Decides on a [`MetadataTable::put`]. Changes no record, but an owner that writes the same
+    /// value again no longer counts as expired.
     pub fn plan_put<'a>(&mut self, key: &'a [u8], value: &'a [u8]) -> PlannedWrite<'a> {
         let Some(record) = self.records.get_mut(key) else { return self.plan_write(key, value, false) };
         let is_same = record.value == value;
@@ -141,8 +150,9 @@ impl MetadataTable {
         self.plan_write(key, value, true)
     }
 
-    /// Writes `value` once the owner of `key` has failed to respond to a probe, and removes the owner's segment descriptor. If the record is no
-    /// longer `current`, another write came first, and this becomes a normal [`MetadataTable::put`].
+    /// Writes `value` once the owner of `key` has failed to respond to a probe, and removes the
+    /// owner's segment descriptor. If the record is no longer `current`, another write came first,
+    /// and this becomes a normal [`MetadataTable::put`].
     pub fn take_over(&mut self, key: &[u8], current: &[u8], value: &[u8]) -> WriteOutcome {
         let planned = self.plan_take_over(key, current, value);
         self.perform(planned)
@@ -166,7 +176,8 @@ impl MetadataTable {
         self.records.contains_key(key).then_some(MetadataChange::Remove { key: Cow::Borrowed(key) })
     }
 
-    /// Applies a change, without a check of rules and limits. Returns false if it removes a record that does not exist.
+    /// Applies a change, without a check of rules and limits. Returns false if it removes a record
+    /// that does not exist.
     pub fn apply(&mut self, change: &MetadataChange<'_>) -> bool {
         match change {
             MetadataChange::Put { key, value } => {
@@ -215,8 +226,8 @@ impl MetadataTable {
         (RemovedRecords { ram, rpc_meta }, changes.collect())
     }
 
-    /// Marks the owner of `name` as expired: the owner's records remain, but the next process that requests the name gets it without a
-    /// probe.
+    /// Marks the owner of `name` as expired: the owner's records remain, but the next process that
+    /// requests the name gets it without a probe.
     pub fn mark_owner_expired(&mut self, keys: &KeySpace, name: &str) {
         if let Some(record) = self.records.get_mut(keys.rpc_meta_key(name).as_bytes()) {
             record.expired = true;
@@ -233,7 +244,8 @@ impl MetadataTable {
         self.records.is_empty()
     }
 
-    /// Decides on a write that the rules allow. If `key` changes owners, the segment descriptor of the previous one is removed.
+    /// Decides on a write that the rules allow. If `key` changes owners, the segment descriptor of
+    /// the previous one is removed.
     fn plan_write<'a>(&self, key: &'a [u8], value: &'a [u8], changes_owner: bool) -> PlannedWrite<'a> {
         let bytes_of = |key: &[u8]| self.records.get(key).map(|record| key.len() + record.value.len());
         let descriptor = changes_owner.then(|| descriptor_key(key)).flatten();
@@ -284,8 +296,9 @@ fn descriptor_key(key: &[u8]) -> Option<Vec<u8>> {
     Some([prefix, folder, name].concat())
 }
 
-/// Splits the key of an `rpc_meta` record into prefix and name; `None` for any other key. Upstream searches for `rpc_meta` anywhere in the
-/// key, so a segment named `rpc_meta` could never update its descriptor. Here, only a whole path component matches.
+/// Splits the key of an `rpc_meta` record into prefix and name; `None` for any other key. Upstream
+/// searches for `rpc_meta` anywhere in the key, so a segment named `rpc_meta` could never update
+/// its descriptor. Here, only a whole path component matches.
 fn rpc_meta_name(key: &[u8]) -> Option<(&[u8], &[u8])> {
     const FOLDER: &[u8] = b"rpc_meta/";
     let at = key.windows(FOLDER.len()).position(|window| window == FOLDER)?;
@@ -316,7 +329,8 @@ fn endpoint(value: &[u8]) -> Option<HostPort> {
 pub const RECORDS_MAX: usize = 200_000;
 /// Maximum length of a key in bytes.
 pub const KEY_BYTES_MAX: usize = 4 << 10;
-/// Maximum length of an announced host that is remembered, in bytes. No resolvable name and no address is longer.
+/// Maximum length of an announced host that is remembered, in bytes. No resolvable name and no
+/// address is longer.
 const HOST_BYTES_MAX: usize = 255;
 /// Maximum total size of keys and values.
 pub const TABLE_BYTES_MAX: usize = 1 << 30;

@@ -1,12 +1,14 @@
 //! The HTTP metadata service: `GET`, `PUT` and `DELETE` on `/metadata?key=<key>`, and `/health`.
 //!
-//! Response bodies and status codes match the server embedded in mooncake_master 0.3.13 (captured; `fixtures/http/metadata.txt`), with four
-//! fixes. Keys are decoded, so two spellings of a key refer to the same key. The server binds to the configured host. A dead owner's name
-//! can be taken over. A dead client's records are actually removed. A stand-alone service parses keys like the Python server in the wheel
-//! ([`KeyParsing::Trimmed`]).
+//! Response bodies and status codes match the server embedded in mooncake_master 0.3.13 (captured;
+//! `fixtures/http/metadata.txt`), with four fixes. Keys are decoded, so two spellings of a key
+//! refer to the same key. The server binds to the configured host. A dead owner's name can be taken
+//! over. A dead client's records are actually removed. A stand-alone service parses keys like the
+//! Python server in the wheel ([`KeyParsing::Trimmed`]).
 //!
-//! Records are kept in memory, and with [`MetadataService::restored`] also in a data directory. Then a write is in the kernel before its
-//! response leaves, so a crash of the process loses no acknowledged write. See `store.rs`.
+//! Records are kept in memory, and with [`MetadataService::restored`] also in a data directory.
+//! Then a write is in the kernel before its response leaves, so a crash of the process loses no
+//! acknowledged write. See `store.rs`.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -27,7 +29,8 @@ use mcctl_net::http::{
 };
 use mcctl_sys::env::Env;
 
-/// The records, and the operations on them within this process. Cheap to clone; clones share the records.
+/// The records, and the operations on them within this process. Cheap to clone; clones share the
+/// records.
 #[derive(Debug)]
 pub struct MetadataService<E> {
     shared: Arc<MetadataShared<E>>,
@@ -39,7 +42,8 @@ pub enum KeyParsing {
     /// Like the server embedded in `mooncake_master`: only a missing or empty key is rejected.
     #[default]
     Plain,
-    /// Like the stand-alone Python server: `+` means a space, surrounding whitespace is removed, and a blank key is rejected.
+    /// Like the stand-alone Python server: `+` means a space, surrounding whitespace is removed,
+    /// and a blank key is rejected.
     Trimmed,
 }
 
@@ -51,7 +55,8 @@ struct MetadataShared<E> {
     store: Arc<RecordStore>,
     /// The thread of the data directory, if there is one.
     worker: Option<JournalWorker>,
-    /// Limits concurrent owner probes. Above the limit, a conflicting write is refused without a probe.
+    /// Limits concurrent owner probes. Above the limit, a conflicting write is refused without a
+    /// probe.
     probes: Semaphore,
     requests: OnceLock<Arc<Requests>>,
 }
@@ -73,13 +78,14 @@ impl<E: Env> MetadataService<E> {
         MetadataService::of(env, keys, parsing, Arc::new(RecordStore::in_memory()), None)
     }
 
-    /// Creates a service with the records in `dir`, which keeps all changes from now on. The directory must be one of its own
-    /// ([`METADATA_DIRECTORY`]). Waits for the disk.
+    /// Creates a service with the records in `dir`, which keeps all changes from now on. The
+    /// directory must be one of its own ([`METADATA_DIRECTORY`]). Waits for the disk.
     ///
     /// Marks of [`MetadataService::mark_owner_expired`] are not kept.
     ///
     /// # Errors
-    /// The directory is damaged or of an unknown version, the disk reports an error, or the host cannot start a thread.
+    /// The directory is damaged or of an unknown version, the disk reports an error, or the host
+    /// cannot start a thread.
     ///
     /// [`METADATA_DIRECTORY`]: crate::METADATA_DIRECTORY
     pub fn restored(
@@ -108,8 +114,8 @@ impl<E: Env> MetadataService<E> {
         MetadataService { shared: Arc::new(MetadataShared { env, parsing, keys, store, worker, probes, requests }) }
     }
 
-    /// Waits until the process must stop, because the data directory cannot be written. Writes are refused from then on. Never returns
-    /// without a data directory.
+    /// Waits until the process must stop, because the data directory cannot be written. Writes are
+    /// refused from then on. Never returns without a data directory.
     pub async fn failed(&self) -> JournalError {
         match self.shared.store.journal() {
             Some(journal) => journal.failure().await,
@@ -117,8 +123,8 @@ impl<E: Env> MetadataService<E> {
         }
     }
 
-    /// Makes all changes durable and writes a last snapshot. For use before the process ends, when servers no longer run. Does nothing
-    /// without a data directory.
+    /// Makes all changes durable and writes a last snapshot. For use before the process ends, when
+    /// servers no longer run. Does nothing without a data directory.
     ///
     /// # Errors
     /// The disk reports an error, now or before, and the service does not continue without it.
@@ -131,12 +137,14 @@ impl<E: Env> MetadataService<E> {
         }
     }
 
-    /// Counts the service's requests in `requests`, which the caller exports. Only the first call has an effect.
+    /// Counts the service's requests in `requests`, which the caller exports. Only the first call
+    /// has an effect.
     pub fn share_request_counts(&self, requests: Arc<Requests>) {
         let _ = self.shared.requests.set(requests);
     }
 
-    /// Starts listening on `at`. Port 0 selects a free port. The service can listen on several addresses.
+    /// Starts listening on `at`. Port 0 selects a free port. The service can listen on several
+    /// addresses.
     ///
     /// # Errors
     /// [`BindError`] if the address is not available.
@@ -152,7 +160,8 @@ impl<E: Env> MetadataService<E> {
         http::start_with(self.shared.env.clone(), at, LIMITS, access, self.shared.clone()).await
     }
 
-    /// Removes both records of `name`, whose owner is permanently gone. If the data directory does not accept the removal, they remain.
+    /// Removes both records of `name`, whose owner is permanently gone. If the data directory does
+    /// not accept the removal, they remain.
     pub fn remove_segment(&self, name: &str) -> RemovedRecords {
         let removed = self.shared.store.remove_segment(&self.shared.keys, name, self.shared.env.unix());
         removed.unwrap_or_else(|error| {
@@ -161,7 +170,8 @@ impl<E: Env> MetadataService<E> {
         })
     }
 
-    /// Marks the owner of `name` as expired. The owner's records remain, but the next process that requests the name gets it.
+    /// Marks the owner of `name` as expired. The owner's records remain, but the next process that
+    /// requests the name gets it.
     pub fn mark_owner_expired(&self, name: &str) {
         self.shared.store.mark_owner_expired(&self.shared.keys, name);
     }
@@ -247,7 +257,8 @@ fn not_stored(error: &NotStored) -> Response {
     answer(StatusCode::SERVICE_UNAVAILABLE, "", format!("metadata not stored: {error}"))
 }
 
-/// Decodes a key like a form field: `+` means a space, and surrounding whitespace (by Python's definition) is removed.
+/// Decodes a key like a form field: `+` means a space, and surrounding whitespace (by Python's
+/// definition) is removed.
 fn trimmed(given: &str) -> Cow<'_, [u8]> {
     let blank = |c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c);
     let plain = given.replace('+', " ");

@@ -1,4 +1,5 @@
-//! The table of records with its journal: every write is decided, appended to the log and applied while the table is locked.
+//! The table of records with its journal: every write is decided, appended to the log and applied
+//! while the table is locked.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,8 +17,9 @@ use mcctl_journal::{DataDir, JournalError};
 
 /// The records, in memory or with a journal.
 ///
-/// A write is visible to readers before it is stored. Its response must wait for [`RecordStore::commit`], and so must a response that
-/// follows from an earlier write, such as [`WriteOutcome::Unchanged`].
+/// A write is visible to readers before it is stored. Its response must wait for
+/// [`RecordStore::commit`], and so must a response that follows from an earlier write, such as
+/// [`WriteOutcome::Unchanged`].
 pub(super) struct RecordStore {
     table: Mutex<MetadataTable>,
     journal: Option<MetadataJournal>,
@@ -139,7 +141,8 @@ impl RecordStore {
         self.journal.as_ref().map_or(Ok(()), MetadataJournal::commit)
     }
 
-    /// Writes a snapshot of the table at the wall-clock time `at`, if there is a journal and it is complete. Waits for the disk.
+    /// Writes a snapshot of the table at the wall-clock time `at`, if there is a journal and it is
+    /// complete. Waits for the disk.
     ///
     /// # Errors
     /// The disk reports an error. Then the previous snapshot and the log are still complete.
@@ -164,7 +167,8 @@ impl RecordStore {
     }
 
     fn table(&self) -> MutexGuard<'_, MetadataTable> {
-        // A panic while the table is locked leaves no partial change that matters: each record is written in one step.
+        // A panic while the table is locked leaves no partial change that matters: each record is
+        // written in one step.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

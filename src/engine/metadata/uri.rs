@@ -12,13 +12,15 @@ use mcctl_net::etcd::EtcdOptions;
 pub enum MetadataUri {
     /// No service: peers exchange descriptors over their handshake ports.
     P2p,
-    /// A metadata service: the URL of one over HTTP, to which `?key=` is appended, or `etcd://HOST:PORT;HOST:PORT`.
+    /// A metadata service: the URL of one over HTTP, to which `?key=` is appended, or
+    /// `etcd://HOST:PORT;HOST:PORT`.
     Service(String),
 }
 
 impl MetadataUri {
-    /// Whether two connection strings cannot name the same service: one is P2PHANDSHAKE and the other is HTTP, or they name services on
-    /// different ports or paths. Hosts are not compared, because one service may have several host names.
+    /// Whether two connection strings cannot name the same service: one is P2PHANDSHAKE and the
+    /// other is HTTP, or they name services on different ports or paths. Hosts are not compared,
+    /// because one service may have several host names.
     pub fn differs_from(&self, other: &MetadataUri) -> bool {
         match (self, other) {
             (MetadataUri::P2p, MetadataUri::P2p) => false,

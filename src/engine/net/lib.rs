@@ -1,4 +1,5 @@
-//! Protocols over the sockets of the environment: HTTP (server, access rules, client), etcd's JSON gateway, and coro_rpc.
+//! Protocols over the sockets of the environment: HTTP (server, access rules, client), etcd's JSON
+//! gateway, and coro_rpc.
 #![forbid(unsafe_code)]
 
 pub mod etcd;

@@ -1,5 +1,5 @@
-//! Parses requests: untrusted JSON becomes a [`SimRequest`]. Unsupported features are rejected. Parameters that do not affect generated
-//! responses (temperature, stop words) are ignored.
+//! Parses requests: untrusted JSON becomes a [`SimRequest`]. Unsupported features are rejected.
+//! Parameters that do not affect generated responses (temperature, stop words) are ignored.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -189,8 +189,9 @@ fn openai(route: ApiRoute, body: &[u8]) -> Result<ParsedRequest, RequestBodyErro
     })
 }
 
-/// Renders a conversation in the same way as a chat template: each message is preceded by its role, and the role of the
-/// response comes last. Each prompt of a conversation therefore begins with the text of its previous turns.
+/// Renders a conversation in the same way as a chat template: each message is preceded by its role,
+/// and the role of the response comes last. Each prompt of a conversation therefore begins with the
+/// text of its previous turns.
 fn chat(messages: &[BodyMessage]) -> Vec<u32> {
     let mut text = String::new();
     for message in messages {

@@ -4,18 +4,21 @@ use std::time::Duration;
 
 use mcctl_deploy::plan::hicache::PREFETCH_THRESHOLD;
 
-/// Cost model. An engine step takes `step`, plus the time for the prompt tokens that it computes or loads from the host.
+/// Cost model. An engine step takes `step`, plus the time for the prompt tokens that it computes or
+/// loads from the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Prefill throughput in tokens per second.
     pub prefill_tokens_per_s: f64,
-    /// Duration of a decode step, in which every running request receives one token. Also the minimum duration of any step.
+    /// Duration of a decode step, in which every running request receives one token. Also the
+    /// minimum duration of any step.
     pub step: Duration,
     /// Additional decode step duration per running request.
     pub step_per_request: Duration,
     /// Throughput of loads from host to device, in tokens per second.
     pub load_back_tokens_per_s: f64,
-    /// Maximum throughput of reads from storage, in tokens per second; 0 means as fast as the store.
+    /// Maximum throughput of reads from storage, in tokens per second; 0 means as fast as the
+    /// store.
     pub storage_tokens_per_s: f64,
 }
 
@@ -87,8 +90,8 @@ impl Config {
         self.context_length.min(pages.saturating_mul(self.page_size)).saturating_sub(1)
     }
 
-    /// Returns the output length for a prompt of `prompt` tokens if `asked` tokens are requested. As in SGLang, it is limited to the
-    /// available space.
+    /// Returns the output length for a prompt of `prompt` tokens if `asked` tokens are requested.
+    /// As in SGLang, it is limited to the available space.
     ///
     /// # Errors
     /// The prompt is empty, or it exceeds the context length or the device pool.

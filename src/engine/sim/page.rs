@@ -17,15 +17,17 @@ pub(crate) fn mixed(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Computes page IDs in sequence. Each ID depends on all tokens up to the end of its page. IDs are the same on every machine and in every
-/// release, because simulators that share a store must agree on them.
+/// Computes page IDs in sequence. Each ID depends on all tokens up to the end of its page. IDs are
+/// the same on every machine and in every release, because simulators that share a store must agree
+/// on them.
 #[derive(Clone, Debug)]
 pub(crate) struct PageNamer {
     before: [u8; 16],
 }
 
 impl PageNamer {
-    /// Creates a namer for `model`, with pages of `page` tokens of `bytes` each. Different parameters produce different IDs.
+    /// Creates a namer for `model`, with pages of `page` tokens of `bytes` each. Different
+    /// parameters produce different IDs.
     pub(crate) fn new(model: &str, page: u64, bytes: u64) -> PageNamer {
         let mut hash = Md5::new();
         hash.update(page.to_le_bytes());
@@ -52,8 +54,8 @@ pub(crate) fn keys(page: u64) -> [ObjectKey; 2] {
     ["k", "v"].map(|half| ObjectKey::from(format!("{PREFIX}{page:016x}-{half}").as_str()))
 }
 
-/// Fills `bytes` with the content of a page's object `half` (0 or 1). Every group of eight bytes is different, so that
-/// mixed-up objects are detected.
+/// Fills `bytes` with the content of a page's object `half` (0 or 1). Every group of eight bytes is
+/// different, so that mixed-up objects are detected.
 pub(crate) fn fill(page: u64, half: usize, bytes: &mut [u8]) {
     let mut state = mixed(page ^ half as u64);
     for word in bytes.chunks_mut(8) {

@@ -1,4 +1,5 @@
-//! HTTP routes for the [`Scheduler`], a task that advances its time, and tasks for its storage operations.
+//! HTTP routes for the [`Scheduler`], a task that advances its time, and tasks for its storage
+//! operations.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,7 +99,8 @@ enum RequestEvent {
     Finished(mcctl_base::Mono, FinishReason),
 }
 
-/// Starts a simulator with `config` on the address `at`. `config.storage` is set according to `storage`.
+/// Starts a simulator with `config` on the address `at`. `config.storage` is set according to
+/// `storage`.
 ///
 /// # Errors
 /// The address cannot be bound.
@@ -209,7 +211,8 @@ impl<E: Env> SimShared<E> {
         }
     }
 
-    /// Runs `work` on the storage in a separate task. There is at most one such task per waiting request.
+    /// Runs `work` on the storage in a separate task. There is at most one such task per waiting
+    /// request.
     fn storage_task<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(Arc<SimShared<E>>, Storage<E>) -> F,
@@ -223,7 +226,8 @@ impl<E: Env> SimShared<E> {
 
 fn notify(state: &SimState, id: u64, event: RequestEvent) {
     if let Some(listener) = state.listeners.get(&id) {
-        // The receiver is gone if the client has disconnected. In that case, its request is about to be aborted.
+        // The receiver is gone if the client has disconnected. In that case, its request is about
+        // to be aborted.
         let _ = listener.send(event);
     }
 }

@@ -1,5 +1,5 @@
-//! The third tier: pages in a Mooncake store, with two objects per page. Their bytes are derived from the page ID and
-//! verified when read.
+//! The third tier: pages in a Mooncake store, with two objects per page. Their bytes are derived
+//! from the page ID and verified when read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,8 @@ pub struct Storage<E: Env> {
 /// The result of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchResult {
-    /// Number of pages transferred successfully. For a read, only the pages before the first failure are counted.
+    /// Number of pages transferred successfully. For a read, only the pages before the first
+    /// failure are counted.
     pub pages: usize,
     pub took: Duration,
 }
@@ -46,7 +47,8 @@ impl<E: Env> Storage<E> {
         }
     }
 
-    /// Returns how many of `pages`, counted from the first, exist. These pages receive a read lease.
+    /// Returns how many of `pages`, counted from the first, exist. These pages receive a read
+    /// lease.
     pub(super) async fn lookup(&self, pages: &[u64]) -> usize {
         let mut there = 0;
         for some in pages.chunks(LOOK_PAGES) {

@@ -1,8 +1,9 @@
-//! A simple rule used instead of a tokenizer: a token is up to five bytes long, and whitespace starts a new one. English text has about
-//! four bytes per token.
+//! A simple rule used instead of a tokenizer: a token is up to five bytes long, and whitespace
+//! starts a new one. English text has about four bytes per token.
 //!
-//! An output token is a space and two syllables, which the rule maps back to the same token. A response that is part of the next prompt
-//! is therefore found in the cache, as is nearly always the case with a real tokenizer.
+//! An output token is a space and two syllables, which the rule maps back to the same token. A
+//! response that is part of the next prompt is therefore found in the cache, as is nearly always
+//! the case with a real tokenizer.
 
 use crate::page::mixed;
 

@@ -10,7 +10,8 @@ use mcctl_base::{ClientId, ErrorCode, Mono, ObjectKey};
 use mcctl_sys::env::{Env, deadline};
 use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicateConfig};
 
-/// Time limit for a revocation. Its result has no effect on the caller. The master drops unfinished objects by itself later.
+/// Time limit for a revocation. Its result has no effect on the caller. The master drops unfinished
+/// objects by itself later.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The family of RPC methods used for a write.
@@ -18,20 +19,24 @@ const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 pub enum WriteMethod {
     /// Existing objects are left unchanged.
     Put,
-    /// Existing objects are replaced. The old object is unavailable from the allocation until the new object is complete.
+    /// Existing objects are replaced. The old object is unavailable from the allocation until the
+    /// new object is complete.
     Upsert,
 }
 
-/// Memory that the master has allocated for objects. No other write of this client has their keys meanwhile.
+/// Memory that the master has allocated for objects. No other write of this client has their keys
+/// meanwhile.
 #[derive(Debug)]
 pub struct Allocation {
-    /// The id of this write, which completes or revokes it. The master identifies an unfinished object by its key and this id. Each
-    /// request has a new one, so that a late request of one write has no effect on another write of the same key.
+    /// The id of this write, which completes or revokes it. The master identifies an unfinished
+    /// object by its key and this id. Each request has a new one, so that a late request of one
+    /// write has no effect on another write of the same key.
     pub writer: ClientId,
     /// When the request was sent, on the clock that counts while the host is suspended.
     pub(crate) started: Mono,
     fence: MasterFence,
-    /// The memory replicas to write, one list per object; [`StoreError::Refused`] with OBJECT_ALREADY_EXISTS for a put of an existing key.
+    /// The memory replicas to write, one list per object; [`StoreError::Refused`] with
+    /// OBJECT_ALREADY_EXISTS for a put of an existing key.
     pub replicas: Vec<Result<Vec<BufferDescriptor>, StoreError>>,
     pub(crate) held: HeldKeys,
 }
@@ -54,12 +59,14 @@ impl Allocation {
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Requests memory from the master for objects of these `sizes` in bytes, once no other call of this client writes their keys. The caller
-    /// writes the objects with [`write_allocated`](StoreClient::write_allocated), or in pieces.
+    /// Requests memory from the master for objects of these `sizes` in bytes, once no other call of
+    /// this client writes their keys. The caller writes the objects with
+    /// [`write_allocated`](StoreClient::write_allocated), or in pieces.
     ///
     /// # Errors
-    /// Outer error: the master did not respond. Inner error: no memory was allocated for this object. The code is REPLICA_IS_NOT_READY if a
-    /// session of this client writes its key, and OBJECT_ALREADY_EXISTS if this request begins a session, too.
+    /// Outer error: the master did not respond. Inner error: no memory was allocated for this
+    /// object. The code is REPLICA_IS_NOT_READY if a session of this client writes its key, and
+    /// OBJECT_ALREADY_EXISTS if this request begins a session, too.
     pub async fn allocate(
         &self,
         method: WriteMethod,
@@ -80,8 +87,9 @@ impl<E: Env> StoreClient<E> {
         let (free, sizes) =
             (others.iter().map(|at| keys[*at].clone()).collect::<Vec<_>>(), others.iter().map(|at| sizes[*at]));
         let mut allocation = self.allocate_held(method, &free, sizes.collect(), config, held).await?;
-        // The master would respond OBJECT_ALREADY_EXISTS to each put. But a call returns success for that code, although nothing is stored, and
-        // the session's object may never be complete.
+        // The master would respond OBJECT_ALREADY_EXISTS to each put. But a call returns success
+        // for that code, although nothing is stored, and the session's object may never be
+        // complete.
         let code = match (method, hold) {
             (WriteMethod::Put, KeyHold::Session { .. }) => ErrorCode::OBJECT_ALREADY_EXISTS,
             (WriteMethod::Put, KeyHold::Call) | (WriteMethod::Upsert, _) => ErrorCode::REPLICA_IS_NOT_READY,
@@ -138,8 +146,9 @@ impl<E: Env> StoreClient<E> {
         Ok(Allocation { writer, started, fence, replicas: replicas.collect(), held })
     }
 
-    /// Revokes objects whose allocation was requested without a response, or was lost, so that the next write of their keys need not wait for the
-    /// discard time. Nothing was written to them. The id is that of this request alone, so other writes of the keys are not affected.
+    /// Revokes objects whose allocation was requested without a response, or was lost, so that the
+    /// next write of their keys need not wait for the discard time. Nothing was written to them.
+    /// The id is that of this request alone, so other writes of the keys are not affected.
     async fn revoke_unanswered(&self, method: WriteMethod, writer: ClientId, keys: &[ObjectKey]) {
         _ = deadline(&self.inner.env, REVOKE_LIMIT, self.revoke(method, writer, keys)).await;
     }
@@ -154,10 +163,11 @@ impl<E: Env> StoreClient<E> {
         }
     }
 
-    /// Replaces the memory in `allocation` by errors if the connection to the master was lost before the last
-    /// [`check_connection`](StoreClient::check_connection), or if the memory was allocated longer than `age_max` ago.
-    /// The master may have assigned it to other objects: a master without its records at once, others when the release
-    /// timeout for unfinished puts has ended (600 s by default). Returns the time left.
+    /// Replaces the memory in `allocation` by errors if the connection to the master was lost
+    /// before the last [`check_connection`](StoreClient::check_connection), or if the memory was
+    /// allocated longer than `age_max` ago. The master may have assigned it to other objects: a
+    /// master without its records at once, others when the release timeout for unfinished puts has
+    /// ended (600 s by default). Returns the time left.
     pub fn check(&self, keys: &[ObjectKey], allocation: &mut Allocation, age_max: Duration) -> Duration {
         let left = self.time_left(allocation, age_max);
         if self.fence() == allocation.fence && !left.is_zero() {
@@ -172,8 +182,9 @@ impl<E: Env> StoreClient<E> {
         (allocation.started + age_max).since(self.inner.env.boottime())
     }
 
-    /// The same as [`check`](StoreClient::check) for a write in several calls that ends now. Its keys are then held until the allocation is
-    /// dropped, which the caller does after it has completed or revoked the objects. Also replaces the memory by errors if another write has
+    /// The same as [`check`](StoreClient::check) for a write in several calls that ends now. Its
+    /// keys are then held until the allocation is dropped, which the caller does after it has
+    /// completed or revoked the objects. Also replaces the memory by errors if another write has
     /// one of the keys, because the session has ended.
     pub fn check_last(&self, keys: &[ObjectKey], allocation: &mut Allocation, age_max: Duration) {
         if !allocation.held.keep() {

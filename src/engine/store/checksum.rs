@@ -1,7 +1,8 @@
 //! The checksum of an object: CRC-64/ECMA-182 over its bytes, as in upstream's 0.3.13 client.
 //!
-//! The writer sends it with the end of its write. The master stores it and returns it to readers, who compare it with the bytes that they have
-//! read. Only a read of the whole object can be compared.
+//! The writer sends it with the end of its write. The master stores it and returns it to readers,
+//! who compare it with the bytes that they have read. Only a read of the whole object can be
+//! compared.
 
 use crate::ObjectPart;
 use mcctl_sys::crc64::{self, Crc64};
@@ -21,7 +22,8 @@ pub enum Unchecked {
     Off,
     /// The object has no checksum: its writer sent none.
     NoChecksum,
-    /// Only a part of the object was read, or was written in an order in which its checksum is unknown.
+    /// Only a part of the object was read, or was written in an order in which its checksum is
+    /// unknown.
     Part,
 }
 
@@ -52,8 +54,8 @@ fn is_whole(parts: &[ObjectPart], size: u64) -> bool {
     parts.iter().all(follows) && next == size
 }
 
-/// The checksum of an object that is written in several calls. It is known if the parts that were written cover the object without overlaps,
-/// in any order.
+/// The checksum of an object that is written in several calls. It is known if the parts that were
+/// written cover the object without overlaps, in any order.
 #[derive(Clone, Debug, Default)]
 pub struct PartChecksums {
     /// Offset, length and checksum of each part.

@@ -70,7 +70,8 @@ impl ChecksumMetrics {
         self.withdrawn += 1;
     }
 
-    /// Appends the metrics in the Prometheus text format. Every sample has `labels`. A family appears when it is first used.
+    /// Appends the metrics in the Prometheus text format. Every sample has `labels`. A family
+    /// appears when it is first used.
     pub(crate) fn append(&self, out: &mut String, labels: &str) {
         for (name, help, value) in [
             ("mcctl_client_checked_reads_total", "Objects read and compared with their checksums", self.checked_reads),

@@ -1,5 +1,5 @@
-//! A client for objects in the store. Every operation works on a batch; an operation on a single object is a batch of
-//! one.
+//! A client for objects in the store. Every operation works on a batch; an operation on a single
+//! object is a batch of one.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,8 +30,8 @@ pub struct ObjectStat {
     pub found: GetReplicaListResponse,
 }
 
-/// A client for objects in the store. Cheap to clone. Call [`StoreClient::stop`] to stop the client and all its clones. If it is not
-/// stopped, its records remain in the metadata service.
+/// A client for objects in the store. Cheap to clone. Call [`StoreClient::stop`] to stop the client
+/// and all its clones. If it is not stopped, its records remain in the metadata service.
 #[derive(Clone)]
 pub struct StoreClient<E: Env> {
     pub(crate) inner: Arc<StoreClientInner<E>>,
@@ -72,7 +72,8 @@ impl<E: Env> StoreClient<E> {
         Ok(StoreClient { inner: Arc::new(StoreClientInner { env, id, master, shared, config, own_endpoints }) })
     }
 
-    /// Connects another client, with its own ID and its own connection to the master, which shares this client's transfer engine.
+    /// Connects another client, with its own ID and its own connection to the master, which shares
+    /// this client's transfer engine.
     ///
     /// # Errors
     /// The master cannot be reached, or it uses a different protocol version.
@@ -82,8 +83,9 @@ impl<E: Env> StoreClient<E> {
         StoreClient::connect(id, config.clone(), env.clone(), Arc::clone(shared)).await
     }
 
-    /// Connects this client once more. The result is the same client to the master, but has its own connection, which belongs to the
-    /// runtime that polls this future. `threads` run its transfers.
+    /// Connects this client once more. The result is the same client to the master, but has its own
+    /// connection, which belongs to the runtime that polls this future. `threads` run its
+    /// transfers.
     ///
     /// # Errors
     /// The master cannot be reached, or it uses a different protocol version.
@@ -93,8 +95,8 @@ impl<E: Env> StoreClient<E> {
         StoreClient::connect(*id, config, env.clone(), Arc::clone(shared)).await
     }
 
-    /// Stops the transfer engine and removes its records from the metadata service. This also ends the clones of this client and the
-    /// clients from [`another`](StoreClient::another).
+    /// Stops the transfer engine and removes its records from the metadata service. This also ends
+    /// the clones of this client and the clients from [`another`](StoreClient::another).
     pub async fn stop(self) {
         if let Err(error) = self.inner.shared.stop().await {
             tracing::warn!(%error, "cannot remove the transfer engine's metadata records");
@@ -121,7 +123,8 @@ impl<E: Env> StoreClient<E> {
         &self.inner.shared.engine
     }
 
-    /// Returns, for each key, whether it has a complete replica. Grants a read lease on existing keys.
+    /// Returns, for each key, whether it has a complete replica. Grants a read lease on existing
+    /// keys.
     ///
     /// # Errors
     /// Outer error: the master did not respond. Inner error: the master rejected this key.
@@ -141,8 +144,8 @@ impl<E: Env> StoreClient<E> {
     /// Returns the size and replicas of each object. Grants read leases.
     ///
     /// # Errors
-    /// Outer error: the master did not respond. Inner error: the master rejected this key, usually because it
-    /// does not exist.
+    /// Outer error: the master did not respond. Inner error: the master rejected this key, usually
+    /// because it does not exist.
     pub async fn batch_stat(&self, keys: &[ObjectKey]) -> Result<Vec<Result<ObjectStat, StoreError>>, StoreError> {
         let answers = self.inner.master.batch_get_replica_list(key_texts(keys), self.tenant()).await?;
         let stats = each("BatchGetReplicaList", keys.len(), answers)?;
@@ -178,8 +181,8 @@ impl<E: Env> StoreClient<E> {
         one(self.batch_remove(std::slice::from_ref(key), force).await?)
     }
 
-    /// Removes every object whose key matches the expression. Returns the number of removed objects. Leased objects remain unless `force`
-    /// is set.
+    /// Removes every object whose key matches the expression. Returns the number of removed
+    /// objects. Leased objects remain unless `force` is set.
     ///
     /// # Errors
     /// The master did not respond or rejected the expression.
@@ -187,7 +190,8 @@ impl<E: Env> StoreClient<E> {
         refused("RemoveByRegex", self.inner.master.remove_by_regex(regex.into(), force, self.tenant()).await?)
     }
 
-    /// Removes every object. Returns the number of removed objects. Leased objects remain unless `force` is set.
+    /// Removes every object. Returns the number of removed objects. Leased objects remain unless
+    /// `force` is set.
     ///
     /// # Errors
     /// The master did not respond.
@@ -195,10 +199,11 @@ impl<E: Env> StoreClient<E> {
         Ok(self.inner.master.remove_all(force, self.tenant()).await?)
     }
 
-    /// Transfers bytes to or from the node at `endpoint` within `limit`. `is_alone`: no other transfer of the same batch is waiting.
+    /// Transfers bytes to or from the node at `endpoint` within `limit`. `is_alone`: no other
+    /// transfer of the same batch is waiting.
     ///
-    /// A write is not repeated after its connection was lost: a node closes its connections before it mounts its memory again, and the memory
-    /// of the object is then assigned to others.
+    /// A write is not repeated after its connection was lost: a node closes its connections before
+    /// it mounts its memory again, and the memory of the object is then assigned to others.
     pub(crate) async fn transfer(
         &self,
         endpoint: &str,
@@ -247,9 +252,9 @@ impl<E: Env> StoreClient<E> {
         results
     }
 
-    /// Checks whether the master has closed the connection, even if this client's runtime has not run in the meantime.
-    /// Lookups and allocations over that connection then no longer hold, and the next call opens a new one. Costs at
-    /// most one system call.
+    /// Checks whether the master has closed the connection, even if this client's runtime has not
+    /// run in the meantime. Lookups and allocations over that connection then no longer hold, and
+    /// the next call opens a new one. Costs at most one system call.
     pub fn check_connection(&self) {
         self.inner.master.0.check_connection();
     }
@@ -277,8 +282,8 @@ pub struct MasterChannel<E: Env> {
 
 /// The transport of nodes on the same host, as in [`PeerCounters`](mcctl_transfer::PeerCounters).
 const SHARED_MEMORY: &str = "shared-memory";
-/// How long a thread that has nothing else to do polls for a response before it sleeps. Waking an idle processor takes 20 to 50 µs, and a
-/// master on the same network often responds sooner.
+/// How long a thread that has nothing else to do polls for a response before it sleeps. Waking an
+/// idle processor takes 20 to 50 µs, and a master on the same network often responds sooner.
 const BUSY_WAIT: Duration = Duration::from_micros(50);
 
 impl<E: Env> MasterChannel<E> {
@@ -287,7 +292,8 @@ impl<E: Env> MasterChannel<E> {
         self.rpc.losses()
     }
 
-    /// Counts a lost connection that the runtime has not noticed yet ([`RpcClient::check_connection`]).
+    /// Counts a lost connection that the runtime has not noticed yet
+    /// ([`RpcClient::check_connection`]).
     fn check_connection(&self) {
         self.rpc.check_connection();
     }

@@ -44,14 +44,16 @@ impl StoreClientBuilder {
         self
     }
 
-    /// Sets the host on which peers reach this process, with or without a port; the default is `localhost`.
+    /// Sets the host on which peers reach this process, with or without a port; the default is
+    /// `localhost`.
     #[must_use]
     pub fn local_hostname(mut self, host: impl Into<String>) -> Self {
         self.config.local_hostname = host.into();
         self
     }
 
-    /// Sets the size of the registered buffer for callers without registered memory of their own. By default, there is none.
+    /// Sets the size of the registered buffer for callers without registered memory of their own.
+    /// By default, there is none.
     #[must_use]
     pub fn local_buffer(mut self, size: ByteSize) -> Self {
         self.config.local_buffer_bytes = size;
@@ -87,7 +89,8 @@ impl StoreClientBuilder {
         self
     }
 
-    /// Sets how long to wait for the metadata service, and then for the master; by default, the client does not wait.
+    /// Sets how long to wait for the metadata service, and then for the master; by default, the
+    /// client does not wait.
     #[must_use]
     pub fn max_wait(mut self, limit: Duration) -> Self {
         self.config.max_wait = limit;
@@ -102,15 +105,16 @@ impl StoreClientBuilder {
     /// Starts the client.
     ///
     /// # Errors
-    /// If this function fails, nothing is left running. However, if the caller drops this future, the client's records remain in the
-    /// metadata service: see [`start_unless`](StoreClientBuilder::start_unless).
+    /// If this function fails, nothing is left running. However, if the caller drops this future,
+    /// the client's records remain in the metadata service: see
+    /// [`start_unless`](StoreClientBuilder::start_unless).
     pub async fn start<E: Env>(self, env: E) -> Result<StoreClient<E>, StoreStartError> {
         self.start_unless(env, std::future::pending()).await
     }
 
-    /// Like [`start`](StoreClientBuilder::start), but waiting for the metadata service or the master ends with
-    /// [`StoreStartError::Stopped`] when `stop` completes. Once waiting is over, the client starts even if `stop` completes, and the caller
-    /// must then stop it.
+    /// Like [`start`](StoreClientBuilder::start), but waiting for the metadata service or the
+    /// master ends with [`StoreStartError::Stopped`] when `stop` completes. Once waiting is over,
+    /// the client starts even if `stop` completes, and the caller must then stop it.
     ///
     /// # Errors
     /// Same as [`start`](StoreClientBuilder::start).

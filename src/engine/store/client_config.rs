@@ -1,4 +1,5 @@
-//! A client's configuration: the master, the client's name and memory, the transfer engine, and time limits.
+//! A client's configuration: the master, the client's name and memory, the transfer engine, and
+//! time limits.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub struct ClientConfig {
     pub local_hostname: String,
     /// Port range for the client's name, used if `local_hostname` has no port.
     pub name_ports: (u16, u16),
-    /// Size of the registered buffer for callers without registered memory of their own, in bytes; 0 for none.
+    /// Size of the registered buffer for callers without registered memory of their own, in bytes;
+    /// 0 for none.
     pub local_buffer_bytes: ByteSize,
     /// How memory is allocated.
     pub memory: MemoryPolicy,
@@ -39,13 +41,15 @@ pub struct ClientConfig {
     pub transfer_deadline: Duration,
     /// Which threads run the transfers.
     pub transfer_threads: TransferThreads,
-    /// How long to wait for the metadata service, and then for the master, if they are not available at startup.
+    /// How long to wait for the metadata service, and then for the master, if they are not
+    /// available at startup.
     pub max_wait: Duration,
     /// Portion of `max_wait` that has already passed, for example during name resolution.
     pub waited: Duration,
     /// The tenant that owns the objects. Masters without multi-tenancy ignore it.
     pub tenant: String,
-    /// The writer's host, reported to masters that place objects near their writer. Empty if unknown.
+    /// The writer's host, reported to masters that place objects near their writer. Empty if
+    /// unknown.
     pub host_id: String,
     /// Whether checksums of objects are computed, sent and verified.
     pub checksums: bool,
@@ -91,8 +95,9 @@ pub enum TransferThreads {
     /// The runtime's threads for blocking work. The runtime does other work meanwhile.
     #[default]
     Blocking,
-    /// If a batch goes to a single node, the thread that polls the operation. This saves two changes of threads, and stops other work of
-    /// that thread meanwhile. For a runtime of its own per calling thread.
+    /// If a batch goes to a single node, the thread that polls the operation. This saves two
+    /// changes of threads, and stops other work of that thread meanwhile. For a runtime of its own
+    /// per calling thread.
     Caller,
 }
 
@@ -100,8 +105,8 @@ pub enum TransferThreads {
 const CONNECT_MIN: Duration = Duration::from_millis(100);
 
 impl ClientConfig {
-    /// Returns the default settings for the master at `master`: TCP, P2PHANDSHAKE, no local buffer, no waiting, and the name `localhost`,
-    /// which is valid only if the master is on this host.
+    /// Returns the default settings for the master at `master`: TCP, P2PHANDSHAKE, no local buffer,
+    /// no waiting, and the name `localhost`, which is valid only if the master is on this host.
     pub fn new(master: HostPort) -> ClientConfig {
         ClientConfig {
             master,
@@ -136,9 +141,10 @@ impl ClientConfig {
         self.leader.clone().unwrap_or_else(|| self.master.clone().into())
     }
 
-    /// Applies Mooncake's environment variables, read through `lookup`: memory, the transfer engine, the port range for names, and the
-    /// host ID. Set `local_hostname` and `engine.announce_host` first, because they affect the result. Returns a warning for each variable
-    /// that does not parse.
+    /// Applies Mooncake's environment variables, read through `lookup`: memory, the transfer
+    /// engine, the port range for names, and the host ID. Set `local_hostname` and
+    /// `engine.announce_host` first, because they affect the result. Returns a warning for each
+    /// variable that does not parse.
     pub fn apply_variables(&mut self, lookup: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
         let (memory, mut warnings) = MemoryPolicy::from_env(lookup);
         let (settings, more) = TransferSettings::from_env(lookup);
@@ -174,8 +180,8 @@ impl ClientConfig {
         warnings
     }
 
-    /// Waits at most `max_wait` for services at startup, of which `waited` has already passed. A connection attempt takes no longer than
-    /// the rest.
+    /// Waits at most `max_wait` for services at startup, of which `waited` has already passed. A
+    /// connection attempt takes no longer than the rest.
     pub fn wait_at_most(&mut self, max_wait: Duration, waited: Duration) {
         self.max_wait = max_wait;
         self.waited = waited;

@@ -1,6 +1,7 @@
 //! A node's client HTTP server: health and client metrics, on a separate port from the REST API.
 //!
-//! Routes, messages and status codes match the 0.3.13 client (which uses port 9300). `HEAD` is an addition.
+//! Routes, messages and status codes match the 0.3.13 client (which uses port 9300). `HEAD` is an
+//! addition.
 
 use std::sync::Arc;
 
@@ -13,8 +14,9 @@ use mcctl_net::http::{
 };
 use mcctl_sys::env::Env;
 
-/// Serves `store`'s health and `metrics` on `at`, for the requests that `access` allows. Port 0 selects a free port. Without `metrics`,
-/// the metrics routes return 503, like upstream with `MC_STORE_CLIENT_METRIC=0`.
+/// Serves `store`'s health and `metrics` on `at`, for the requests that `access` allows. Port
+/// 0 selects a free port. Without `metrics`, the metrics routes return 503, like upstream with
+/// `MC_STORE_CLIENT_METRIC=0`.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.

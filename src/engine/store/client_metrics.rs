@@ -1,8 +1,10 @@
-//! Metrics of a node's client: the bytes and latencies of its transfers, and its calls to the master.
+//! Metrics of a node's client: the bytes and latencies of its transfers, and its calls to the
+//! master.
 //!
-//! Families, labels and buckets match the 0.3.13 client (`fixtures/http/client-metrics-families.txt`). Latencies are in microseconds, and a
-//! family appears when it is first used. There is one difference: in the transfer histograms, `_sum` and `_count` have the same labels as
-//! the buckets. Upstream omits these labels.
+//! Families, labels and buckets match the 0.3.13 client
+//! (`fixtures/http/client-metrics-families.txt`). Latencies are in microseconds, and a family
+//! appears when it is first used. There is one difference: in the transfer histograms, `_sum` and
+//! `_count` have the same labels as the buckets. Upstream omits these labels.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -44,7 +46,8 @@ struct OperationCounts {
 }
 
 impl ClientMetrics {
-    /// Creates metrics without samples. `cluster` becomes a label, as `MC_STORE_CLUSTER_ID` does upstream.
+    /// Creates metrics without samples. `cluster` becomes a label, as `MC_STORE_CLUSTER_ID` does
+    /// upstream.
     pub fn new(cluster: Option<&str>) -> ClientMetrics {
         let mut labels = "client_mode=\"real\"".to_owned();
         if let Some(cluster) = cluster.filter(|cluster| !cluster.is_empty()) {

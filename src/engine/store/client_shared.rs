@@ -10,7 +10,8 @@ use crate::writing_keys::WritingKeys;
 use mcctl_base::{HostPort, Mono};
 use mcctl_transfer::{Registration, TransferEngine, TransferError};
 
-/// What a client shares with its clones and with the clients from [`StoreClient::another`](crate::StoreClient::another).
+/// What a client shares with its clones and with the clients from
+/// [`StoreClient::another`](crate::StoreClient::another).
 pub(crate) struct ClientShared {
     pub engine: TransferEngine,
     /// Number of threads that wait for a response of the master, of those that poll for it.
@@ -55,7 +56,8 @@ impl ClientShared {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Releases the local buffer and the name, and stops the engine, which removes its records from the metadata service.
+    /// Releases the local buffer and the name, and stops the engine, which removes its records from
+    /// the metadata service.
     ///
     /// # Errors
     /// The records cannot be removed.

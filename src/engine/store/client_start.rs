@@ -1,4 +1,5 @@
-//! Starting a client: its name, its local buffer, the transfer engine, and the connection to the master.
+//! Starting a client: its name, its local buffer, the transfer engine, and the connection to the
+//! master.
 //!
 //! If startup fails, the completed steps are undone.
 
@@ -83,10 +84,11 @@ impl<E: Env> PreparedClient<E> {
         Ok(PreparedClient { config, env, name, local_buffer })
     }
 
-    /// Reserves the port in the name of a process that contributes memory. Logs a warning if another process uses the port.
+    /// Reserves the port in the name of a process that contributes memory. Logs a warning if
+    /// another process uses the port.
     pub(crate) fn reserve_name(&mut self) {
-        // With P2PHANDSHAKE, upstream's engines do not listen on the port in their name either, so two engines with the same name can
-        // start.
+        // With P2PHANDSHAKE, upstream's engines do not listen on the port in their name either, so
+        // two engines with the same name can start.
         if self.config.engine.metadata == MetadataUri::P2p && !self.name.bind_port() {
             tracing::warn!(
                 name = %self.name.name,
@@ -96,8 +98,8 @@ impl<E: Env> PreparedClient<E> {
         }
     }
 
-    /// Starts the transfer engine and connects to the master. Waiting for the metadata service or the master ends with
-    /// [`StoreStartError::Stopped`] when `stop` completes.
+    /// Starts the transfer engine and connects to the master. Waiting for the metadata service or
+    /// the master ends with [`StoreStartError::Stopped`] when `stop` completes.
     ///
     /// # Errors
     /// Nothing is left running.
@@ -162,8 +164,9 @@ fn check_reachable(config: &ClientConfig, name: &NodeName) -> Result<(), StoreSt
     Ok(())
 }
 
-/// Starts the transfer engine. If the metadata service is unavailable, waits up to `max_wait` for it, unless `stop` completes first. An
-/// attempt in progress is never dropped, because it must remove the records that it created.
+/// Starts the transfer engine. If the metadata service is unavailable, waits up to `max_wait` for
+/// it, unless `stop` completes first. An attempt in progress is never dropped, because it must
+/// remove the records that it created.
 async fn start_engine<E: Env>(
     config: TransferConfig,
     max_wait: Duration,
@@ -202,8 +205,8 @@ async fn find_master<E: Env>(
     loop {
         let id = ClientId(env.rng(), env.rng());
         let connect = StoreClient::connect(id, config.clone(), env.clone(), Arc::clone(shared));
-        // `max_wait` also limits how long to wait for a master that accepts the connection but does not respond. If `max_wait` is zero, the
-        // only attempt may take as long as its calls do.
+        // `max_wait` also limits how long to wait for a master that accepts the connection but does
+        // not respond. If `max_wait` is zero, the only attempt may take as long as its calls do.
         let left = wait_until.since(env.now()).max(RETRY);
         let silent = || CallError::ConnectTimeout { address: config.master.clone(), limit: max_wait };
         let result = match max_wait {

@@ -1,4 +1,5 @@
-//! Damaged replicas that a client has found, by node. Several in a short time suggest that the memory of the node's host is faulty.
+//! Damaged replicas that a client has found, by node. Several in a short time suggest that the
+//! memory of the node's host is faulty.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,15 +8,16 @@ use std::time::Duration;
 
 use mcctl_base::{HostPort, Mono, ObjectKey};
 
-/// This many damaged replicas of a node within [`WINDOW`] make its host suspect. No more are withdrawn in that time, from all nodes together:
-/// a fault may be in the reader.
+/// This many damaged replicas of a node within [`WINDOW`] make its host suspect. No more are
+/// withdrawn in that time, from all nodes together: a fault may be in the reader.
 const SUSPECT_AFTER: usize = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 /// Maximum number of nodes and of keys that are remembered.
 const NODES_MAX: usize = 1000;
 const KEYS_MAX: usize = 10_000;
 
-/// The damaged replicas that a client and its clones have found. Each counts once, however often it is read.
+/// The damaged replicas that a client and its clones have found. Each counts once, however often it
+/// is read.
 #[derive(Debug, Default)]
 pub(crate) struct DamageLog {
     state: Mutex<DamageState>,

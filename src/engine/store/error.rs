@@ -26,7 +26,8 @@ pub enum StoreError {
         /// The version that this client requires.
         expected: &'static str,
     },
-    /// Another process uses this node's name. Peers would look for this node's segments in that process.
+    /// Another process uses this node's name. Peers would look for this node's segments in that
+    /// process.
     #[error(transparent)]
     Name(TransferError),
     #[error("object {key} is empty; the store requires at least 1 byte")]
@@ -60,16 +61,18 @@ pub enum StoreError {
         writing: bool,
         source: TransferError,
     },
-    /// The bytes were read too late: in the meantime, the master may have reused their memory for another object.
+    /// The bytes were read too late: in the meantime, the master may have reused their memory for
+    /// another object.
     #[error("reading object {key} took longer than its lease of {}", RoundedDuration(*lease))]
     LeaseExpired { key: ObjectKey, lease: Duration },
-    /// The connection to the master was lost during a read, the node ended transfers, or the object was rewritten: in the meantime, a master
-    /// may have assigned the memory to another object.
+    /// The connection to the master was lost during a read, the node ended transfers, or the object
+    /// was rewritten: in the meantime, a master may have assigned the memory to another object.
     #[error(
         "object {key} may have moved while it was being read: it was rewritten, the connection to the master was lost, or the node ended transfers"
     )]
     LookupLost { key: ObjectKey },
-    /// Before a write began, the connection to the master was lost, or too much time had passed. Nothing was written.
+    /// Before a write began, the connection to the master was lost, or too much time had passed.
+    /// Nothing was written.
     #[error(
         "the memory for object {key} may belong to another object: before the write, the connection to the master was lost, or the process was stopped"
     )]
@@ -77,10 +80,12 @@ pub enum StoreError {
     /// The response to the end of a write was lost. The object may be stored.
     #[error("it is unknown whether object {key} is stored: {source}")]
     OutcomeUnknown { key: ObjectKey, source: Box<StoreError> },
-    /// A put found that another write of its key has begun. That write has not ended, and may never end.
+    /// A put found that another write of its key has begun. That write has not ended, and may never
+    /// end.
     #[error("object {key} is not stored: another write of this key has begun and has not ended; retry later")]
     OtherWrite { key: ObjectKey },
-    /// No replica that could be read has bytes with the checksum of the object. Each was read several times.
+    /// No replica that could be read has bytes with the checksum of the object. Each was read
+    /// several times.
     #[error("the bytes of object {key} at {endpoint} do not have its checksum, and no other replica could be read")]
     Damaged { key: ObjectKey, endpoint: String },
     /// The bytes of the object are right in other memory of this process.
@@ -164,7 +169,8 @@ impl StoreError {
         error
     }
 
-    /// Returns true if a write failed but its bytes may still arrive. See [`TransferError::may_still_land`].
+    /// Returns true if a write failed but its bytes may still arrive. See
+    /// [`TransferError::may_still_land`].
     pub fn may_still_land(&self) -> bool {
         matches!(self, StoreError::Transfer { writing: true, source, .. } if source.may_still_land())
     }

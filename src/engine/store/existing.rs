@@ -7,12 +7,14 @@ use crate::{ObjectPart, PutOutcome, ReplicateConfig, StoreClient, StoreError, Wr
 use mcctl_base::{ErrorCode, ObjectKey};
 use mcctl_sys::env::Env;
 
-/// How long to wait before each lookup of an object that another write of its key has begun, in ms. Most writes end within a millisecond.
+/// How long to wait before each lookup of an object that another write of its key has begun, in ms.
+/// Most writes end within a millisecond.
 const OTHER_WRITE_PAUSES_MS: [u64; 9] = [0, 2, 10, 40, 100, 200, 400, 600, 650];
 
 impl<E: Env> StoreClient<E> {
-    /// The same as [`write`](StoreClient::write), for a caller that reports success for an object that exists: such an object is looked up. If
-    /// another write of its key has begun, which may never end, the error is [`StoreError::OtherWrite`].
+    /// The same as [`write`](StoreClient::write), for a caller that reports success for an object
+    /// that exists: such an object is looked up. If another write of its key has begun, which may
+    /// never end, the error is [`StoreError::OtherWrite`].
     ///
     /// # Errors
     /// Outer error: the master did not respond. Inner error: this object was not stored.
@@ -27,8 +29,8 @@ impl<E: Env> StoreClient<E> {
         Ok(outcomes)
     }
 
-    /// Looks up the objects whose put was refused because they exist, and replaces the outcome of those that stay unreadable: another write of
-    /// the key has begun, and may never end.
+    /// Looks up the objects whose put was refused because they exist, and replaces the outcome of
+    /// those that stay unreadable: another write of the key has begun, and may never end.
     async fn confirm_existing(
         &self,
         objects: &[(ObjectKey, Vec<ObjectPart>)],

@@ -9,17 +9,20 @@ use mcctl_base::ObjectKey;
 use mcctl_sys::env::Env;
 use mcctl_sys::memory::{Memory, Slice};
 
-/// If memory for an object is granted within this time, the object is read under the lease granted by the lookup that returned its size.
+/// If memory for an object is granted within this time, the object is read under the lease granted
+/// by the lookup that returned its size.
 pub(crate) const LEASE_REUSED_FOR: Duration = Duration::from_millis(500);
-/// Maximum number of reads of an object, each with its own lookup, if the connection to the master is lost during the read.
+/// Maximum number of reads of an object, each with its own lookup, if the connection to the master
+/// is lost during the read.
 pub const READS_MAX: u32 = 3;
 
 impl<E: Env> StoreClient<E> {
-    /// Reads objects directly into the caller's memory. Returns the size of each object. A slice may be larger than its object.
+    /// Reads objects directly into the caller's memory. Returns the size of each object. A slice
+    /// may be larger than its object.
     ///
     /// # Errors
-    /// Outer error: the master did not respond. Inner error: this object was not read, and the content of its
-    /// slice is unspecified.
+    /// Outer error: the master did not respond. Inner error: this object was not read, and the
+    /// content of its slice is unspecified.
     pub async fn batch_get_into(
         &self,
         objects: &[(ObjectKey, Slice)],
@@ -68,8 +71,9 @@ impl<E: Env> StoreClient<E> {
         self.get_within(key, |_| std::future::ready(())).await.map(|(value, ())| value)
     }
 
-    /// Reads an object into newly allocated memory, once `admit` has granted memory of its size. Also returns the result of `admit`. If the
-    /// connection to the master is lost in between, `admit` is called again.
+    /// Reads an object into newly allocated memory, once `admit` has granted memory of its size.
+    /// Also returns the result of `admit`. If the connection to the master is lost in between,
+    /// `admit` is called again.
     ///
     /// # Errors
     /// The object was not read.
@@ -103,7 +107,8 @@ impl<E: Env> StoreClient<E> {
             if lookup.age(self.inner.env.boottime()) < LEASE_REUSED_FOR {
                 break (lookup, size, admitted);
             }
-            // The lease may have expired. The granted memory still fits if the object's size has not changed.
+            // The lease may have expired. The granted memory still fits if the object's size has
+            // not changed.
             let lookup = self.look_up(&keys).await?;
             if one(lookup.stats.clone())?.size == size {
                 break (lookup, size, admitted);
@@ -141,7 +146,8 @@ fn fit(key: &ObjectKey, size: u64, buffer: &Slice) -> Result<Slice, StoreError> 
     })
 }
 
-/// Allocates memory for an object whose size was reported by another process. An impossible size causes an error, not an abort.
+/// Allocates memory for an object whose size was reported by another process. An impossible size
+/// causes an error, not an abort.
 pub(crate) fn zeroed(key: &ObjectKey, size: u64) -> Result<Vec<u8>, StoreError> {
     let no_memory = |why: String| StoreError::NoMemory { key: key.clone(), size, why };
     let size = usize::try_from(size).map_err(|e| no_memory(e.to_string()))?;

@@ -1,4 +1,5 @@
-//! Sends heartbeats to the master, and remounts the node's segments if the master has no record of them.
+//! Sends heartbeats to the master, and remounts the node's segments if the master has no record of
+//! them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +25,8 @@ pub(crate) fn start<E: Env>(segments: Arc<SegmentManager<E>>) -> JoinHandle<()> 
     tokio::spawn(run(segments))
 }
 
-/// Sends heartbeats forever. The response to a new client's first heartbeat is always "remount", even right after a mount. The remount is
-/// what registers the client with the master.
+/// Sends heartbeats forever. The response to a new client's first heartbeat is always "remount",
+/// even right after a mount. The remount is what registers the client with the master.
 async fn run<E: Env>(segments: Arc<SegmentManager<E>>) {
     let env = segments.client().inner.env.clone();
     let mut was_healthy = None;

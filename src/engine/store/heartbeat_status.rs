@@ -18,7 +18,8 @@ impl HeartbeatStatus {
         self.0.store(healthy, Ordering::Relaxed);
     }
 
-    /// Returns true if the master responded to the last heartbeat and has mounted the node's segments.
+    /// Returns true if the master responded to the last heartbeat and has mounted the node's
+    /// segments.
     pub fn is_healthy(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

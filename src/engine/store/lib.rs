@@ -1,8 +1,9 @@
-//! The client side of the store: the client for objects ([`client`]), the node that contributes memory ([`node`]), and the node as a
-//! service with a REST port ([`service`]).
+//! The client side of the store: the client for objects ([`client`]), the node that contributes
+//! memory ([`node`]), and the node as a service with a REST port ([`service`]).
 //!
-//! Client and master share the method table in [`mcctl_wire::method`]. This module contains nothing about the master's internals.
-//! Bytes are moved by [`mcctl_transfer`]. Upstream: `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
+//! Client and master share the method table in [`mcctl_wire::method`]. This module contains nothing
+//! about the master's internals. Bytes are moved by [`mcctl_transfer`]. Upstream:
+//! `mooncake-store/src/{real_client,client_service,transfer_task}.cpp`.
 #![forbid(unsafe_code)]
 
 mod allocation;

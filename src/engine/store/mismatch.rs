@@ -1,13 +1,18 @@
-//! Bytes that do not have the object's checksum. A mismatch is examined before it is reported: an upsert may have rewritten the object in place
-//! while it was being read.
+//! Bytes that do not have the object's checksum. A mismatch is examined before it is reported: an
+//! upsert may have rewritten the object in place while it was being read.
 //!
-//! 1. The object is looked up again. If anything has changed, it is read again under the new lookup, by the caller.
-//! 2. The object's other replicas are read once each. If the bytes of one are right, the read succeeds.
-//! 3. The same replica is read again, into other memory. If its bytes are now right, they were changed between the node and the caller's
-//!    memory, or two upserts came in between. This also determines which replicas are damaged if another one was right.
-//! 4. Otherwise, both are repeated. A writer that rewrites the object with two values in turn can hide a change from one lookup, and from a
-//!    second one with a smaller probability. After [`ROUNDS`] rounds, the replica is damaged, and the node is counted.
-//!    Without a right replica, the read fails with CHECKSUM_MISMATCH (-801). A replica that was found damaged before is read again once.
+//! 1. The object is looked up again. If anything has changed, it is read again under the new
+//!    lookup, by the caller.
+//! 2. The object's other replicas are read once each. If the bytes of one are right, the read
+//!    succeeds.
+//! 3. The same replica is read again, into other memory. If its bytes are now right, they were
+//!    changed between the node and the caller's memory, or two upserts came in between. This also
+//!    determines which replicas are damaged if another one was right.
+//! 4. Otherwise, both are repeated. A writer that rewrites the object with two values in turn can
+//!    hide a change from one lookup, and from a second one with a smaller probability. After
+//!    [`ROUNDS`] rounds, the replica is damaged, and the node is counted. Without a right replica,
+//!    the read fails with CHECKSUM_MISMATCH (-801). A replica that was found damaged before is read
+//!    again once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +30,12 @@ use mcctl_sys::memory::Memory;
 use mcctl_wire::types::BufferDescriptor;
 use mcctl_wire::withdrawal::ReplicaWithdrawal;
 
-/// Number of further reads with wrong bytes after which a replica counts as damaged, if all of them have the same checksum, and otherwise.
+/// Number of further reads with wrong bytes after which a replica counts as damaged, if all of them
+/// have the same checksum, and otherwise.
 const ROUNDS: u32 = 7;
 const ROUNDS_UNSTABLE: u32 = 15;
-/// The same for a replica that was found damaged before. Otherwise, each read of a batch with many damaged objects takes seconds again.
+/// The same for a replica that was found damaged before. Otherwise, each read of a batch with many
+/// damaged objects takes seconds again.
 const ROUNDS_KNOWN: u32 = 1;
 /// Longest time between two rounds, in microseconds.
 const PAUSE_MAX_US: u64 = 2000;
@@ -39,12 +46,14 @@ pub(crate) enum ReplicaBytes {
     Right,
     /// The bytes are wrong.
     Damaged,
-    /// The bytes are right in other memory of this process, and wrong in the caller's: another thread writes there, or the memory is faulty.
+    /// The bytes are right in other memory of this process, and wrong in the caller's: another
+    /// thread writes there, or the memory is faulty.
     WrongHere,
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Whether the bytes in `parts` are not those of the object. Counts what cannot be compared. If not `compares`, checksums are off.
+    /// Whether the bytes in `parts` are not those of the object. Counts what cannot be compared. If
+    /// not `compares`, checksums are off.
     pub(crate) fn is_different(
         &self,
         stat: &Result<ObjectStat, StoreError>,
@@ -65,8 +74,9 @@ impl<E: Env> StoreClient<E> {
         false
     }
 
-    /// Reads `key` again, whose bytes in `parts` do not have its checksum and were read from `buffer`. Returns the object's size once its bytes
-    /// are in `parts`. If not `confirms`, damage of the object's replicas is neither confirmed nor reported.
+    /// Reads `key` again, whose bytes in `parts` do not have its checksum and were read from
+    /// `buffer`. Returns the object's size once its bytes are in `parts`. If not `confirms`, damage
+    /// of the object's replicas is neither confirmed nor reported.
     pub(crate) async fn examine_mismatch(
         &self,
         key: &ObjectKey,
@@ -78,7 +88,8 @@ impl<E: Env> StoreClient<E> {
         let others = reading_order(&stat.found.replicas, &[], self.inner.env.rng());
         let others = others.into_iter().filter(|other| **other != buffer && ObjectPart::all_within(&parts, other.size));
         let mut suspects = vec![(buffer.clone(), checksum::of_parts(&parts))];
-        // Another replica is read before it is confirmed that the first one is damaged, which takes several reads.
+        // Another replica is read before it is confirmed that the first one is damaged, which takes
+        // several reads.
         for replica in others {
             let lookup = self.look_up_unchanged(key, stat).await?;
             match self.read_replica(key, &lookup, &parts, replica).await {
@@ -106,7 +117,8 @@ impl<E: Env> StoreClient<E> {
         Err(StoreError::Damaged { key: key.clone(), endpoint: buffer.transport_endpoint.to_string() })
     }
 
-    /// Reports which of these replicas are damaged. The object was read from another one, so errors have no effect.
+    /// Reports which of these replicas are damaged. The object was read from another one, so errors
+    /// have no effect.
     async fn blame(&self, key: &ObjectKey, stat: &ObjectStat, suspects: &[(BufferDescriptor, u64)]) {
         for (replica, bytes) in suspects {
             if self.is_known_damaged(key, stat, replica) {
@@ -123,12 +135,14 @@ impl<E: Env> StoreClient<E> {
         self.inner.shared.damage.is_known(&node, key, stat.found.object_checksum)
     }
 
-    /// Reads the replica at `buffer` again, whose bytes had the checksum `first` instead of the object's, until it has right bytes or counts as
-    /// damaged. It is read into other memory, because the fault may be in that of the caller; right bytes are copied to `parts`. Also returns
-    /// the number of reads.
+    /// Reads the replica at `buffer` again, whose bytes had the checksum `first` instead of the
+    /// object's, until it has right bytes or counts as damaged. It is read into other memory,
+    /// because the fault may be in that of the caller; right bytes are copied to `parts`. Also
+    /// returns the number of reads.
     ///
     /// # Errors
-    /// The master or the node did not respond, or the object has changed since `stat` ([`StoreError::LookupLost`]).
+    /// The master or the node did not respond, or the object has changed since `stat`
+    /// ([`StoreError::LookupLost`]).
     pub(crate) async fn confirm_damage(
         &self,
         key: &ObjectKey,
@@ -174,7 +188,8 @@ impl<E: Env> StoreClient<E> {
     /// Looks up the object again.
     ///
     /// # Errors
-    /// [`StoreError::LookupLost`] if the object has changed since `before`: the caller reads it again.
+    /// [`StoreError::LookupLost`] if the object has changed since `before`: the caller reads it
+    /// again.
     pub(crate) async fn look_up_unchanged(
         &self,
         key: &ObjectKey,
@@ -234,7 +249,8 @@ impl<E: Env> StoreClient<E> {
         self.count_checksums(|counts| counts.reread(&node));
     }
 
-    /// Counts and logs a damaged replica, and removes it if the client is to withdraw such replicas.
+    /// Counts and logs a damaged replica, and removes it if the client is to withdraw such
+    /// replicas.
     pub(crate) async fn report_damage(&self, key: &ObjectKey, stat: &ObjectStat, buffer: &BufferDescriptor) {
         let inner = &*self.inner;
         let segment = buffer.transport_endpoint.to_string_lossy().into_owned();
@@ -256,8 +272,9 @@ impl<E: Env> StoreClient<E> {
         }
     }
 
-    /// Removes the object if this replica is its only one. mcctl's master does so only if the object still has the same replica and checksum,
-    /// and does not reuse the memory while a reader has a lease. Mooncake's own master refuses.
+    /// Removes the object if this replica is its only one. mcctl's master does so only if the
+    /// object still has the same replica and checksum, and does not reuse the memory while a reader
+    /// has a lease. Mooncake's own master refuses.
     async fn withdraw(&self, key: &ObjectKey, stat: &ObjectStat, segment: &str) {
         let ([replica], Some(checksum)) = (&stat.found.replicas[..], stat.found.object_checksum) else { return };
         if !self.inner.shared.damage.may_withdraw(self.inner.env.now()) {

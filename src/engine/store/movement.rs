@@ -18,7 +18,8 @@ impl<T> NodeBatch<T> {
         NodeBatch { items: Vec::new(), ops: Vec::new() }
     }
 
-    /// Adds transfers between the memory in `parts` and the replica at `buffer`, which must contain all of them. Returns their number.
+    /// Adds transfers between the memory in `parts` and the replica at `buffer`, which must contain
+    /// all of them. Returns their number.
     pub(crate) fn add(&mut self, kind: OpKind, parts: &[ObjectPart], buffer: &BufferDescriptor) -> usize {
         self.ops.extend(parts.iter().map(|part| Op {
             kind,

@@ -1,7 +1,8 @@
 //! A node's name: the host configured by the operator, with a port that is unique to the node.
 //!
-//! The port is part of the name, but nothing listens on it. It is still bound, so that two nodes on one host cannot have the same name.
-//! Upstream: `real_client.cpp`, `MC_STORE_CLIENT_MIN_PORT`, `MC_STORE_CLIENT_MAX_PORT`.
+//! The port is part of the name, but nothing listens on it. It is still bound, so that two nodes on
+//! one host cannot have the same name. Upstream: `real_client.cpp`, `MC_STORE_CLIENT_MIN_PORT`,
+//! `MC_STORE_CLIENT_MAX_PORT`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -40,7 +41,8 @@ pub enum NameError {
 }
 
 impl NodeName {
-    /// Returns the name for `local_hostname`. If it has no port, a port is chosen from `range` using `random`.
+    /// Returns the name for `local_hostname`. If it has no port, a port is chosen from `range`
+    /// using `random`.
     ///
     /// # Errors
     /// The host is invalid, or no port is free.
@@ -63,8 +65,9 @@ impl NodeName {
         Err(NameError::NoPort { range, tries: TRIES.min(span * 4) })
     }
 
-    /// Also reserves the port of a configured name, if nothing is going to listen on it. Returns false if another process on this host is
-    /// using the port, most likely another node with the same name.
+    /// Also reserves the port of a configured name, if nothing is going to listen on it. Returns
+    /// false if another process on this host is using the port, most likely another node with the
+    /// same name.
     pub fn bind_port(&mut self) -> bool {
         if self._reserved.is_some() {
             return true;
@@ -73,15 +76,16 @@ impl NodeName {
         match reserve_port(address, self.name.port) {
             Ok(reserved) => self._reserved = Some(reserved),
             Err(Errno::EADDRINUSE) => return false,
-            // The name belongs to another host (such as a proxy for this one), or the port is privileged.
+            // The name belongs to another host (such as a proxy for this one), or the port is
+            // privileged.
             Err(_) => {}
         }
         true
     }
 }
 
-/// Returns the port range for names, from upstream's variables `MC_STORE_CLIENT_MIN_PORT` and `MC_STORE_CLIENT_MAX_PORT`. Adds a warning
-/// for each value that is not valid.
+/// Returns the port range for names, from upstream's variables `MC_STORE_CLIENT_MIN_PORT` and
+/// `MC_STORE_CLIENT_MAX_PORT`. Adds a warning for each value that is not valid.
 pub fn ports_from_env(lookup: &dyn Fn(&str) -> Option<String>, warnings: &mut Vec<String>) -> (u16, u16) {
     let (first, last) = PORTS;
     let mut read = |name: &str, otherwise: u16| match lookup(name).map(|text| text.trim().parse::<u16>()) {
@@ -100,8 +104,9 @@ pub fn ports_from_env(lookup: &dyn Fn(&str) -> Option<String>, warnings: &mut Ve
     (first, last)
 }
 
-/// Returns the host ID that a node or client reports, so that a master can place objects near their writer: `configured`
-/// (`MOONCAKE_HOST_ID`), or the host of its name. Empty for hosts that do not identify a machine, such as `localhost`.
+/// Returns the host ID that a node or client reports, so that a master can place objects near their
+/// writer: `configured` (`MOONCAKE_HOST_ID`), or the host of its name. Empty for hosts that do not
+/// identify a machine, such as `localhost`.
 pub fn host_id(local_hostname: &str, configured: Option<&str>) -> String {
     let named = configured.map(str::trim).filter(|configured| !configured.is_empty()).unwrap_or(local_hostname.trim());
     let host = HostPort::split(named).map_or_else(|_| named.to_owned(), |(host, _)| host);

@@ -18,12 +18,13 @@ use mcctl_wire::types::Segment;
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     pub client: ClientConfig,
-    /// Size of the memory to contribute, in bytes. With 0, memory is only contributed on request, through the REST API.
+    /// Size of the memory to contribute, in bytes. With 0, memory is only contributed on request,
+    /// through the REST API.
     pub segment_bytes: ByteSize,
 }
 
-/// A running node. Call [`Node::stop`] to stop it. If a node is dropped without being stopped, its segments remain until the master expires
-/// its client.
+/// A running node. Call [`Node::stop`] to stop it. If a node is dropped without being stopped, its
+/// segments remain until the master expires its client.
 pub struct Node<E: Env> {
     client: StoreClient<E>,
     segment: Option<Segment>,
@@ -34,15 +35,16 @@ impl<E: Env> Node<E> {
     /// Allocates the memory, starts the client and mounts the segment.
     ///
     /// # Errors
-    /// If this function fails, nothing is left running. However, if the caller drops this future, the node's
-    /// records remain in the metadata service: see [`start_unless`](Node::start_unless).
+    /// If this function fails, nothing is left running. However, if the caller drops this future,
+    /// the node's records remain in the metadata service: see [`start_unless`](Node::start_unless).
     pub async fn start(config: NodeConfig, env: E) -> Result<Node<E>, StoreStartError> {
         Node::start_unless(config, env, std::future::pending()).await
     }
 
-    /// Like [`start`](Node::start), but waiting for the metadata service or the master ends with [`StoreStartError::Stopped`] when `stop`
-    /// completes. The other steps are limited by the timeouts of their calls and are not interrupted. Once waiting is over, the node starts
-    /// even if `stop` completes, and the caller must then stop the node.
+    /// Like [`start`](Node::start), but waiting for the metadata service or the master ends with
+    /// [`StoreStartError::Stopped`] when `stop` completes. The other steps are limited by the
+    /// timeouts of their calls and are not interrupted. Once waiting is over, the node starts even
+    /// if `stop` completes, and the caller must then stop the node.
     ///
     /// # Errors
     /// Same as [`start`](Node::start).
@@ -101,7 +103,8 @@ impl<E: Env> Node<E> {
     pub async fn stop(self) {
         let unanswered = self.segments.stop().await;
         let withdrawn = self.client.inner.shared.stop().await;
-        // The master and its built-in metadata service are often stopped together with their nodes. That does not warrant a warning.
+        // The master and its built-in metadata service are often stopped together with their nodes.
+        // That does not warrant a warning.
         if let Some(error) = &unanswered {
             let withdrawn = withdrawn.is_ok();
             tracing::info!(%error, withdrawn, "segments not unmounted: the master is not responding; it may have stopped as well");

@@ -95,7 +95,8 @@ impl<E: Env> ObjectStore for NodeStore<E> {
 }
 
 impl<E: Env> NodeStore<E> {
-    /// Counts a client operation that started at `began`, under the name of the corresponding upstream function.
+    /// Counts a client operation that started at `began`, under the name of the corresponding
+    /// upstream function.
     fn count(&self, kind: OpKind, name: &'static str, bytes: u64, began: Mono) {
         let inner = &self.client.inner;
         if let Some(metrics) = &inner.config.metrics {

@@ -1,4 +1,5 @@
-//! The operations behind the REST API, the memory budget for reads, and the node's health and metrics.
+//! The operations behind the REST API, the memory budget for reads, and the node's health and
+//! metrics.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,15 +11,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::transport_stats::TransportStats;
 use mcctl_base::{ErrorCode, ObjectKey, SegmentId};
 
-/// Maximum total size of the objects that are being read or sent in response to `GET /api/get`. An object counts until
-/// its client has received it. Further reads wait. An object larger than this is read alone.
+/// Maximum total size of the objects that are being read or sent in response to `GET /api/get`. An
+/// object counts until its client has received it. Further reads wait. An object larger than this
+/// is read alone.
 pub const READING_BYTES_MAX: usize = 256 << 20;
 /// Granularity of the read budget in bytes.
 const BUDGET_UNIT: usize = 64 << 10;
 
 /// The operations behind the REST API. Implemented by the node, and by a fake in tests.
 pub trait ObjectStore: Send + Sync + 'static {
-    /// Stores `value` under `key`. If an object already exists, it is left unchanged and no error is returned.
+    /// Stores `value` under `key`. If an object already exists, it is left unchanged and no error
+    /// is returned.
     fn put(&self, key: ObjectKey, value: Bytes) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
 
     /// Returns the object's bytes, which are read once `budget` has granted memory for them.
@@ -37,10 +40,12 @@ pub trait ObjectStore: Send + Sync + 'static {
     /// Removes every removable object. Returns the number of removed objects.
     fn remove_all(&self) -> impl Future<Output = Result<u64, StoreRefusal>> + Send;
 
-    /// Mounts at least `bytes` bytes of additional memory. Returns the new segment and its size in bytes.
+    /// Mounts at least `bytes` bytes of additional memory. Returns the new segment and its size in
+    /// bytes.
     fn mount(&self, bytes: u64) -> impl Future<Output = Result<(SegmentId, u64), StoreRefusal>> + Send;
 
-    /// Unmounts a segment that was created by [`mount`](ObjectStore::mount). Its objects remain readable for `grace`.
+    /// Unmounts a segment that was created by [`mount`](ObjectStore::mount). Its objects remain
+    /// readable for `grace`.
     fn unmount(&self, segment: SegmentId, grace: Duration) -> impl Future<Output = Result<(), StoreRefusal>> + Send;
 
     /// Returns the node's health, without contacting another process.
@@ -55,8 +60,8 @@ pub trait ObjectStore: Send + Sync + 'static {
     }
 }
 
-/// Memory budget for objects that are being read. An object counts against the budget from just before it is read until
-/// its last byte has been sent. Cheap to clone.
+/// Memory budget for objects that are being read. An object counts against the budget from just
+/// before it is read until its last byte has been sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ReadBudget(Arc<Semaphore>);
 
@@ -72,7 +77,8 @@ impl ReadBudget {
         ReadBudget(Arc::new(Semaphore::new(bytes.div_ceil(BUDGET_UNIT))))
     }
 
-    /// Waits until `bytes` bytes are granted. An object larger than the budget is granted the entire budget.
+    /// Waits until `bytes` bytes are granted. An object larger than the budget is granted the
+    /// entire budget.
     pub async fn acquire(&self, bytes: u64) -> ReadPermit {
         let units = bytes.div_ceil(BUDGET_UNIT as u64).clamp(1, (READING_BYTES_MAX / BUDGET_UNIT) as u64);
         let permit = self.0.clone().acquire_many_owned(u32::try_from(units).unwrap_or(u32::MAX)).await;

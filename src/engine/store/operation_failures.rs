@@ -1,4 +1,5 @@
-//! Limits log lines about failed operations: one per error code and [`INTERVAL`], with the number of those that were left out.
+//! Limits log lines about failed operations: one per error code and [`INTERVAL`], with the number
+//! of those that were left out.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +22,8 @@ impl OperationFailures {
         OperationFailures { logged: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Whether a failure with this code is to be logged at `now`; then the number of failures that were left out since the last line.
+    /// Whether a failure with this code is to be logged at `now`; then the number of failures that
+    /// were left out since the last line.
     pub fn due(&self, now: Mono, code: ErrorCode) -> Option<u64> {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((last, omitted)) = logged.get_mut(&code.0) else {

@@ -1,6 +1,7 @@
 //! Test objects for store checks.
 
-/// Returns deterministic bytes in which every group of eight bytes is different, so that misplaced data is detected.
+/// Returns deterministic bytes in which every group of eight bytes is different, so that misplaced
+/// data is detected.
 pub fn payload(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let word = |_| {

@@ -1,4 +1,5 @@
-//! Metrics of a client's reads by result, and of its transfers by peer and transport. These families are mcctl's own.
+//! Metrics of a client's reads by result, and of its transfers by peer and transport. These
+//! families are mcctl's own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

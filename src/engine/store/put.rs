@@ -1,7 +1,8 @@
-//! Writes objects: asks the master to allocate memory, writes every replica, and then completes or revokes the put.
+//! Writes objects: asks the master to allocate memory, writes every replica, and then completes or
+//! revokes the put.
 //!
-//! The replicas on each node are one transfer. The objects of a node are completed as soon as all their replicas are written, while the
-//! transfers to other nodes go on.
+//! The replicas on each node are one transfer. The objects of a node are completed as soon as all
+//! their replicas are written, while the transfers to other nodes go on.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +27,8 @@ pub enum PutOutcome {
         /// Number of replicas written. It is lower than requested if there are not enough segments.
         replicas: usize,
     },
-    /// The key already exists, and its object is unchanged. Another write of it may be unfinished. (Upstream's client reports success.)
+    /// The key already exists, and its object is unchanged. Another write of it may be unfinished.
+    /// (Upstream's client reports success.)
     AlreadyExists,
 }
 
@@ -43,7 +45,8 @@ struct BatchWrite<'a> {
     method: WriteMethod,
     writer: ClientId,
     objects: &'a [(ObjectKey, Vec<ObjectPart>)],
-    /// Time limit for the transfers, which must end long before the master assigns the memory to other objects.
+    /// Time limit for the transfers, which must end long before the master assigns the memory to
+    /// other objects.
     limit: Duration,
     state: Mutex<Vec<WrittenObject>>,
 }
@@ -81,7 +84,8 @@ impl<E: Env> StoreClient<E> {
         one(self.batch_put(&[(key.clone(), value)], config).await?)
     }
 
-    /// Stores an object, replacing an existing one. The old object is unavailable from the allocation until the new object is complete.
+    /// Stores an object, replacing an existing one. The old object is unavailable from the
+    /// allocation until the new object is complete.
     ///
     /// # Errors
     /// The object was not stored, and the old one may have been lost.
@@ -95,7 +99,8 @@ impl<E: Env> StoreClient<E> {
         one(self.write(WriteMethod::Upsert, &objects, config).await?)
     }
 
-    /// Stores objects directly from the caller's memory. The parts of an object must cover it without gaps.
+    /// Stores objects directly from the caller's memory. The parts of an object must cover it
+    /// without gaps.
     ///
     /// # Errors
     /// Outer error: the master did not respond. Inner error: this object was not stored.
@@ -165,7 +170,8 @@ impl<E: Env> StoreClient<E> {
         write.into_outcomes()
     }
 
-    /// Writes the replicas on one node, and finishes the objects that have no other replicas left. Returns the number of bytes written.
+    /// Writes the replicas on one node, and finishes the objects that have no other replicas left.
+    /// Returns the number of bytes written.
     async fn write_to_node(
         &self,
         write: &BatchWrite<'_>,
@@ -208,12 +214,14 @@ impl<E: Env> StoreClient<E> {
         bytes
     }
 
-    /// Completes the written objects among those at `indices` and revokes the failed ones. This also applies if the connection to the master
-    /// was lost during the writes. A master that has kept its records, or recovered them, completes the put: the node did not have to mount
-    /// its memory again, so the bytes are in place. Any other master has no such put and returns an error. A lost response to a revocation is
-    /// harmless, because the master drops unfinished objects automatically. If the bytes of a write may still arrive, the put is not revoked,
-    /// because its memory would be allocated to another object immediately. The master keeps that memory until its longer timeout for
-    /// unfinished puts expires.
+    /// Completes the written objects among those at `indices` and revokes the failed ones. This
+    /// also applies if the connection to the master was lost during the writes. A master that has
+    /// kept its records, or recovered them, completes the put: the node did not have to mount its
+    /// memory again, so the bytes are in place. Any other master has no such put and returns an
+    /// error. A lost response to a revocation is harmless, because the master drops unfinished
+    /// objects automatically. If the bytes of a write may still arrive, the put is not revoked,
+    /// because its memory would be allocated to another object immediately. The master keeps that
+    /// memory until its longer timeout for unfinished puts expires.
     async fn finish(&self, write: &BatchWrite<'_>, indices: Vec<usize>) {
         let mut written = Vec::new();
         let mut failed = Vec::new();
@@ -250,8 +258,9 @@ impl<E: Env> StoreClient<E> {
         }
     }
 
-    /// Writes parts of objects, each to all of its replicas, within `limit`. The memory comes from [`allocate`](StoreClient::allocate).
-    /// Returns a result per object. If its [`StoreError::may_still_land`] returns true, the put must not be revoked.
+    /// Writes parts of objects, each to all of its replicas, within `limit`. The memory comes from
+    /// [`allocate`](StoreClient::allocate). Returns a result per object. If its
+    /// [`StoreError::may_still_land`] returns true, the put must not be revoked.
     pub async fn write_parts(&self, writes: &[PartialWrite<'_>], limit: Duration) -> Vec<Result<(), StoreError>> {
         let mut batches = NodeBatches::new();
         for (index, write) in writes.iter().enumerate() {
@@ -284,8 +293,8 @@ impl<E: Env> StoreClient<E> {
 }
 
 impl BatchWrite<'_> {
-    /// Returns the outcome of each object. A key that the batch contains twice exists already for the second object, and has the outcome
-    /// of the first one if that failed.
+    /// Returns the outcome of each object. A key that the batch contains twice exists already for
+    /// the second object, and has the outcome of the first one if that failed.
     fn into_outcomes(self) -> Vec<Result<PutOutcome, StoreError>> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut outcomes: Vec<_> = state.into_iter().map(|object| object.outcome).collect();

@@ -1,9 +1,10 @@
-//! How objects are read: looks up the replicas, reads one, tries the next one after a failure, and checks that the lookup was still valid:
-//! its lease had not ended, and the connection to the master had not been lost. Bytes that do not have the object's checksum are examined by
+//! How objects are read: looks up the replicas, reads one, tries the next one after a failure, and
+//! checks that the lookup was still valid: its lease had not ended, and the connection to the
+//! master had not been lost. Bytes that do not have the object's checksum are examined by
 //! [`mismatch`](crate::mismatch).
 //!
-//! Each node's objects are one transfer. An object whose node failed is read from its next replica at once, while the transfers from other
-//! nodes go on.
+//! Each node's objects are one transfer. An object whose node failed is read from its next replica
+//! at once, while the transfers from other nodes go on.
 
 use std::time::Duration;
 
@@ -21,19 +22,21 @@ use mcctl_wire::types::BufferDescriptor;
 
 /// Minimum time limit for reading from a node.
 const READ_LIMIT_MIN: Duration = Duration::from_millis(100);
-/// It is confirmed for this long which replicas of a batch are damaged. Later mismatches are not confirmed: the objects are read from another
-/// replica, or fail, and are not reported as damaged.
+/// It is confirmed for this long which replicas of a batch are damaged. Later mismatches are not
+/// confirmed: the objects are read from another replica, or fail, and are not reported as damaged.
 const EXAMINING_MAX: Duration = Duration::from_secs(2);
-/// A lease ends earlier for the client than for the master: by a fraction, because the two clocks may run at different rates, and by some
-/// milliseconds, because each is read some time before or after it is used. Clocks that NTP adjusts differ by at most 0.1 % (500 ppm each);
-/// a hundredth is ten times as much.
+/// A lease ends earlier for the client than for the master: by a fraction, because the two clocks
+/// may run at different rates, and by some milliseconds, because each is read some time before or
+/// after it is used. Clocks that NTP adjusts differ by at most 0.1 % (500 ppm each); a hundredth is
+/// ten times as much.
 const LEASE_DRIFT: u32 = 100;
 const LEASE_MARGIN: Duration = Duration::from_millis(10);
 
 /// What the master has reported about objects, to read them.
 #[derive(Clone, Debug)]
 pub struct ObjectLookup {
-    /// When the request was sent, on the clock that counts while the host is suspended. The leases begin then at the earliest.
+    /// When the request was sent, on the clock that counts while the host is suspended. The leases
+    /// begin then at the earliest.
     started: Mono,
     pub(crate) fence: MasterFence,
     /// What was found, one entry per key.
@@ -88,7 +91,8 @@ pub(crate) struct ReadBatch<'a> {
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Looks up objects, to read them with [`read_parts`](StoreClient::read_parts). Grants read leases.
+    /// Looks up objects, to read them with [`read_parts`](StoreClient::read_parts). Grants read
+    /// leases.
     ///
     /// # Errors
     /// The master did not respond.
@@ -98,11 +102,12 @@ impl<E: Env> StoreClient<E> {
         Ok(ObjectLookup { started, fence, stats: self.batch_stat(keys).await? })
     }
 
-    /// Reads parts of the objects with these `keys`, which `lookup` has found, directly into the caller's memory. Returns the number of
-    /// bytes read from each object. An entry of `parts` that is an error is returned as it is.
+    /// Reads parts of the objects with these `keys`, which `lookup` has found, directly into the
+    /// caller's memory. Returns the number of bytes read from each object. An entry of `parts` that
+    /// is an error is returned as it is.
     ///
-    /// If the result is [`StoreError::LookupLost`] or [`StoreError::LeaseExpired`], the read may succeed after another lookup. After an
-    /// error, the content of the memory is unspecified.
+    /// If the result is [`StoreError::LookupLost`] or [`StoreError::LeaseExpired`], the read may
+    /// succeed after another lookup. After an error, the content of the memory is unspecified.
     pub async fn read_parts(
         &self,
         keys: &[ObjectKey],
@@ -154,7 +159,8 @@ impl<E: Env> StoreClient<E> {
         for ((key, stat), result) in keys.iter().zip(stats).zip(&mut results) {
             let Ok(stat) = stat else { continue };
             if is_lost {
-                // A node that mounts its memory again also ends the transfers in progress, so a failed read counts as lost, too.
+                // A node that mounts its memory again also ends the transfers in progress, so a
+                // failed read counts as lost, too.
                 *result = Err(StoreError::LookupLost { key: key.clone() });
             } else if result.is_ok() {
                 let lease = Duration::from_millis(stat.found.lease_ttl_ms);
@@ -178,8 +184,8 @@ impl<E: Env> StoreClient<E> {
         results
     }
 
-    /// Reads each object from its next replica, and from the others after a failure. `is_alone`: no other transfer of the same batch is
-    /// waiting.
+    /// Reads each object from its next replica, and from the others after a failure. `is_alone`: no
+    /// other transfer of the same batch is waiting.
     pub(crate) async fn read_from_nodes(
         &self,
         batch: ReadBatch<'_>,
@@ -223,7 +229,8 @@ impl<E: Env> StoreClient<E> {
                     ended.push(EndedRead::Different(read, buffer));
                 }
                 Ok(()) => ended.push(EndedRead::Done),
-                // The node has ended transfers, so what the lookup found may have moved. This includes other replicas on the node.
+                // The node has ended transfers, so what the lookup found may have moved. This
+                // includes other replicas on the node.
                 Err(source) if source.is_ended() => {
                     ended.push(EndedRead::Failed(index, StoreError::LookupLost { key: batch.keys[index].clone() }));
                 }

@@ -16,16 +16,18 @@ pub(crate) enum MasterRegistration {
 }
 
 impl MasterRegistration {
-    /// Records that a segment was mounted. `losses` is the number of connections to the master that had been lost before.
+    /// Records that a segment was mounted. `losses` is the number of connections to the master that
+    /// had been lost before.
     pub(crate) fn mounted(&mut self, losses: u64) {
         if *self == MasterRegistration::None {
             *self = MasterRegistration::Mounted { losses };
         }
     }
 
-    /// Records that the client registers. Returns true if this is the registration that follows the first mount, at the same process of the
-    /// master. Otherwise, a process of the master that is gone may have assigned the node's memory to objects. `losses` is the number of
-    /// connections that have been lost so far.
+    /// Records that the client registers. Returns true if this is the registration that follows the
+    /// first mount, at the same process of the master. Otherwise, a process of the master that is
+    /// gone may have assigned the node's memory to objects. `losses` is the number of connections
+    /// that have been lost so far.
     pub(crate) fn register(&mut self, losses: u64) -> bool {
         std::mem::replace(self, MasterRegistration::Registered) == MasterRegistration::Mounted { losses }
     }

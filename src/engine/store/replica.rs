@@ -2,8 +2,9 @@
 
 use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
-/// Returns the readable memory replicas, best first: replicas in this process (which need only a memory copy), then all others. The others
-/// are rotated by `salt`, so that many readers of one object do not all read from the same node.
+/// Returns the readable memory replicas, best first: replicas in this process (which need only a
+/// memory copy), then all others. The others are rotated by `salt`, so that many readers of one
+/// object do not all read from the same node.
 pub fn reading_order<'a>(
     replicas: &'a [ReplicaDescriptor],
     own_endpoints: &[&str],

@@ -1,12 +1,15 @@
-//! The store node's REST API: objects for programs that use neither the RPC protocol nor the transfer engine.
+//! The store node's REST API: objects for programs that use neither the RPC protocol nor the
+//! transfer engine.
 //!
-//! Routes, messages and status codes match `mooncake_store_service` 0.3.13 (captured in `fixtures/http/rest.txt`) for
-//! put, get, exist, remove, and the routes that mount and unmount memory ([`rest_segments`]). Differences:
+//! Routes, messages and status codes match `mooncake_store_service` 0.3.13 (captured in
+//! `fixtures/http/rest.txt`) for put, get, exist, remove, and the routes that mount and unmount
+//! memory ([`rest_segments`]). Differences:
 //!
 //! * Keys may contain `/`, percent-encoded or plain.
 //! * A call that waits for the master does not delay other calls, and has a time limit.
 //! * Error responses include a `reason`.
-//! * There are additional routes: `/health` (with the same response as upstream's client HTTP server), `/metrics` and `/transport`.
+//! * There are additional routes: `/health` (with the same response as upstream's client HTTP
+//!   server), `/metrics` and `/transport`.
 //!
 //! [`rest_segments`]: crate::rest_segments
 
@@ -146,7 +149,8 @@ impl<E: Env, S: ObjectStore> RestApi<E, S> {
 
     async fn get(&self, key: ObjectKey) -> Response {
         match self.store.get(key, self.budget.clone()).await {
-            // The budget is released together with the last reference to the bytes: when the client has received them or disconnected.
+            // The budget is released together with the last reference to the bytes: when the client
+            // has received them or disconnected.
             Ok((bytes, permit)) => {
                 let read = Bytes::from_owner(BudgetedBytes { bytes, _permit: permit });
                 answer(StatusCode::OK, "application/octet-stream", read)
@@ -232,7 +236,8 @@ fn parse(body: &[u8]) -> Result<(ObjectKey, Bytes), InvalidPut> {
         Err(error) if error.is_data() => {
             bad(StatusCode::BAD_REQUEST, "key and value must be strings", Some(error.to_string()))
         }
-        // If the body does not start like JSON, upstream returns its JSON parser's message with this status.
+        // If the body does not start like JSON, upstream returns its JSON parser's message with
+        // this status.
         Err(_) if !body.starts_with(b"{") => bad(BROKEN, NO_JSON, None),
         Err(error) => bad(BROKEN, "invalid JSON body", Some(error.to_string())),
     }
@@ -282,7 +287,8 @@ struct NodeHealthBody<'a> {
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 const METRICS_TEXT: &str = "text/plain; version=0.0.4";
-/// Codes reported to readers as "not found". They include the code for an object that is still being written.
+/// Codes reported to readers as "not found". They include the code for an object that is still
+/// being written.
 const ABSENT: [ErrorCode; 2] = [ErrorCode::OBJECT_NOT_FOUND, ErrorCode::REPLICA_IS_NOT_READY];
 const UNREACHABLE: [ErrorCode; 2] = [ErrorCode::RPC_FAIL, ErrorCode::RPC_TIMEOUT];
 

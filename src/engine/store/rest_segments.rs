@@ -1,9 +1,11 @@
 //! REST routes that change a node's memory at runtime.
 //!
-//! Responses match `mooncake_store_service` 0.3.13 without the SSD tier, but error responses also include a `reason`. `/api/mount` and
-//! `/api/unmount` mount and unmount memory that the node allocates. This node maps no shared memory and has no SSD tier. `/api/mount_shm`
-//! and the decode mode of `/api/reconfigure` therefore fail in the same way as they do upstream when a file cannot be mapped.
-//! `/api/unmount_local_disk` has nothing to unmount, which upstream also reports as success.
+//! Responses match `mooncake_store_service` 0.3.13 without the SSD tier, but error responses also
+//! include a `reason`. `/api/mount` and `/api/unmount` mount and unmount memory that the node
+//! allocates. This node maps no shared memory and has no SSD tier. `/api/mount_shm` and the decode
+//! mode of `/api/reconfigure` therefore fail in the same way as they do upstream when a file cannot
+//! be mapped. `/api/unmount_local_disk` has nothing to unmount, which upstream also reports as
+//! success.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A round trip through the store: a client puts an object, reads it back over the transport, compares it and removes it.
+//! A round trip through the store: a client puts an object, reads it back over the transport,
+//! compares it and removes it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,10 @@
-//! A node's memory segments: the first segment, and the segments that are mounted and unmounted at runtime.
+//! A node's memory segments: the first segment, and the segments that are mounted and unmounted at
+//! runtime.
 //!
-//! A single lock covers the list and the calls that change it on the master, so that a heartbeat never remounts a
-//! segment that is being unmounted. Every call made under the lock has a deadline. Mounts and unmounts always complete,
-//! even if their caller stops waiting, so the list, the engine and the master always agree.
+//! A single lock covers the list and the calls that change it on the master, so that a heartbeat
+//! never remounts a segment that is being unmounted. Every call made under the lock has a deadline.
+//! Mounts and unmounts always complete, even if their caller stops waiting, so the list, the engine
+//! and the master always agree.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as BlockingMutex, PoisonError};
@@ -29,16 +31,20 @@ use mcctl_wire::types::Segment;
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A segment with a grace period is deregistered this long after the master has dropped it.
 const RELEASE_AFTER: Duration = Duration::from_secs(2);
-/// The addresses of an unmounted segment are not reused for this long. Peers access memory by its address alone. During this time, a peer
-/// that still has the descriptor of an object in that segment gets an error. If the addresses were reused, the peer would read or write
-/// whatever is mounted there now. A descriptor is used for at most a read lease (10 s by default) plus the longest transfer (60 s).
+/// The addresses of an unmounted segment are not reused for this long. Peers access memory by its
+/// address alone. During this time, a peer that still has the descriptor of an object in that
+/// segment gets an error. If the addresses were reused, the peer would read or write whatever is
+/// mounted there now. A descriptor is used for at most a read lease (10 s by default) plus the
+/// longest transfer (60 s).
 const ADDRESS_QUARANTINE: Duration = Duration::from_secs(90);
 
-/// Timeout for transfers in progress to end after their connections have been closed. They usually end within a millisecond.
+/// Timeout for transfers in progress to end after their connections have been closed. They usually
+/// end within a millisecond.
 const TRANSFERS_END_LIMIT: Duration = Duration::from_secs(2);
 /// Time in which a peer whose connection was closed repeats its transfer over another one.
 const RECONNECT_TIME: Duration = Duration::from_millis(100);
-/// Connections that are opened this soon after the others have been closed may be closed, too. See `TcpTarget::end_inbound`.
+/// Connections that are opened this soon after the others have been closed may be closed, too. See
+/// `TcpTarget::end_inbound`.
 const KERNEL_TICKS: Duration = Duration::from_millis(25);
 
 /// Mounts, remounts and unmounts the segments of a node.
@@ -51,8 +57,8 @@ pub(crate) struct SegmentManager<E: Env> {
     segments: Mutex<SegmentList>,
     /// Total size of all segments in bytes.
     bytes: AtomicU64,
-    /// Allocated bytes: mounted segments, segments about to be mounted, and unmounted segments that have not been
-    /// freed.
+    /// Allocated bytes: mounted segments, segments about to be mounted, and unmounted segments that
+    /// have not been freed.
     allocated: Arc<AtomicU64>,
     /// Starts the task that sends heartbeats.
     start_heartbeat: fn(Arc<SegmentManager<E>>) -> JoinHandle<()>,
@@ -72,7 +78,8 @@ struct SegmentList {
 struct ManagedSegment {
     segment: Segment,
     registration: Registration,
-    /// Whether the segment was mounted at runtime. Only such segments can be unmounted individually.
+    /// Whether the segment was mounted at runtime. Only such segments can be unmounted
+    /// individually.
     at_run_time: bool,
     memory: Arc<Memory>,
     reservation: Reservation,
@@ -85,7 +92,8 @@ struct Reservation {
 }
 
 impl Reservation {
-    /// Adds `bytes` to `allocated` if the sum does not exceed `total`. On error, returns the amount that is already allocated.
+    /// Adds `bytes` to `allocated` if the sum does not exceed `total`. On error, returns the amount
+    /// that is already allocated.
     fn new(allocated: &Arc<AtomicU64>, bytes: u64, total: u64) -> Result<Reservation, u64> {
         let sum = |before: u64| before.checked_add(bytes).filter(|sum| *sum <= total);
         allocated.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum)?;
@@ -121,7 +129,8 @@ impl<E: Env> SegmentManager<E> {
         })
     }
 
-    /// Returns whether the master is responding to heartbeats. A node without segments sends none and counts as healthy.
+    /// Returns whether the master is responding to heartbeats. A node without segments sends none
+    /// and counts as healthy.
     pub(crate) fn heartbeat_status(&self) -> &HeartbeatStatus {
         &self.heartbeat_status
     }
@@ -142,8 +151,9 @@ impl<E: Env> SegmentManager<E> {
         self.mount_memory(memory, reservation, false).await
     }
 
-    /// Allocates at least `requested` bytes, rounded up to the unit of upstream's allocator, and mounts them. If the caller stops waiting,
-    /// the segment is unmounted again, because its ID would be lost.
+    /// Allocates at least `requested` bytes, rounded up to the unit of upstream's allocator, and
+    /// mounts them. If the caller stops waiting, the segment is unmounted again, because its ID
+    /// would be lost.
     ///
     /// # Errors
     /// No memory is available, or the master rejects the segment. Nothing remains mounted.
@@ -219,7 +229,8 @@ impl<E: Env> SegmentManager<E> {
         let losses = self.client.master().0.losses();
         let answer = self.client.master().mount_segment(segment.clone(), self.client.id()).await;
         if answer.is_err() {
-            // The master may have mounted the segment anyway, and would keep it as long as this node sends heartbeats.
+            // The master may have mounted the segment anyway, and would keep it as long as this
+            // node sends heartbeats.
             if let Err(error) = self.unmount_at_master(segment.id).await {
                 tracing::warn!(segment = %segment.id, %error, "the master may have mounted a segment that this node has released");
             }
@@ -239,8 +250,8 @@ impl<E: Env> SegmentManager<E> {
         Ok(segment)
     }
 
-    /// Unmounts a segment that was mounted by [`mount_more`](SegmentManager::mount_more), and frees its memory after `grace`. Until then,
-    /// the memory remains readable.
+    /// Unmounts a segment that was mounted by [`mount_more`](SegmentManager::mount_more), and frees
+    /// its memory after `grace`. Until then, the memory remains readable.
     ///
     /// # Errors
     /// The segment is unknown, or the master does not respond. The segment remains mounted.
@@ -287,7 +298,8 @@ impl<E: Env> SegmentManager<E> {
         Ok(())
     }
 
-    /// Unmounts all segments. Their objects are lost. Returns an error if the master did not respond.
+    /// Unmounts all segments. Their objects are lost. Returns an error if the master did not
+    /// respond.
     pub(crate) async fn stop(&self) -> Option<UnmountError> {
         // A heartbeat that is remounting segments holds the lock.
         self.end_heartbeat();
@@ -327,7 +339,8 @@ impl<E: Env> SegmentManager<E> {
         drop(self.deregister(managed).await);
     }
 
-    /// Deregisters a segment's memory, so that requests from peers are rejected. The memory is freed when the returned value is dropped.
+    /// Deregisters a segment's memory, so that requests from peers are rejected. The memory is
+    /// freed when the returned value is dropped.
     async fn deregister(&self, managed: ManagedSegment) -> (Arc<Memory>, Reservation) {
         if let Err(error) = self.client.engine().deregister(managed.registration).await {
             tracing::debug!(%error, "cannot remove the memory from the segment's metadata record");
@@ -348,11 +361,13 @@ impl<E: Env> SegmentManager<E> {
 
     /// Remounts all segments on a master that has no record of this client.
     ///
-    /// Unless this is the registration that follows the first mount, the memory may contain objects of which the master no longer has
-    /// records, and will contain new ones. Transfers in progress belong to the former, and are ended first.
+    /// Unless this is the registration that follows the first mount, the memory may contain objects
+    /// of which the master no longer has records, and will contain new ones. Transfers in progress
+    /// belong to the former, and are ended first.
     ///
     /// # Errors
-    /// The master does not respond, another engine uses this node's name, or transfers have not ended.
+    /// The master does not respond, another engine uses this node's name, or transfers have not
+    /// ended.
     pub(crate) async fn remount(&self) -> Result<(), StoreError> {
         let mut segments = self.segments.lock().await;
         // A master that lost its state may be a new instance with a new metadata service.
@@ -362,7 +377,8 @@ impl<E: Env> SegmentManager<E> {
             Err(error @ TransferError::NameTaken { .. }) => return Err(StoreError::Name(error)),
             Err(error) => tracing::warn!(%error, "cannot republish the segment's metadata record"),
         }
-        // This is the last step before the call, because it does not affect connections that peers open afterward.
+        // This is the last step before the call, because it does not affect connections that peers
+        // open afterward.
         if !segments.registration.register(self.client.master().0.losses()) {
             self.end_transfers().await.map_err(StoreError::StillInUse)?;
         }
@@ -370,8 +386,8 @@ impl<E: Env> SegmentManager<E> {
         refused("ReMountSegment", self.client.master().remount_segment(all, self.client.id()).await?)
     }
 
-    /// Ends all transfers to and from this node's memory. A peer whose connection is closed may open another one at once and repeat its
-    /// transfer, so the connections are closed twice.
+    /// Ends all transfers to and from this node's memory. A peer whose connection is closed may
+    /// open another one at once and repeat its transfer, so the connections are closed twice.
     async fn end_transfers(&self) -> Result<(), TransferError> {
         let engine = self.client.engine();
         let env = &self.client.inner.env;

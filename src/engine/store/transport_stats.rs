@@ -1,4 +1,5 @@
-//! A node's transport statistics by peer and by RDMA device: the JSON document at `/transport` and its part of `/metrics`.
+//! A node's transport statistics by peer and by RDMA device: the JSON document at `/transport` and
+//! its part of `/metrics`.
 
 use std::fmt::Write;
 
@@ -13,8 +14,8 @@ pub const SCHEMA: &str = "mcctl.node.transport/1";
 /// The transport of a peer on the same host.
 const SHARED_MEMORY: &str = "shared-memory";
 
-/// Statistics for the transport used by a node's own client. They count this client's reads and writes. A node's process cannot see how
-/// peers access its memory over RDMA.
+/// Statistics for the transport used by a node's own client. They count this client's reads and
+/// writes. A node's process cannot see how peers access its memory over RDMA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportStats {
     pub schema: String,
@@ -24,10 +25,12 @@ pub struct TransportStats {
     pub peers: Vec<PeerStats>,
     /// RDMA devices in use; empty with tcp.
     pub devices: Vec<DeviceStats>,
-    /// Number of clients on this host that have mapped the node's memory. Older releases do not report it.
+    /// Number of clients on this host that have mapped the node's memory. Older releases do not
+    /// report it.
     #[serde(default)]
     pub shared_memory_clients: usize,
-    /// Hosts in whose memory this client has found ten damaged replicas within a minute. Older releases do not report them.
+    /// Hosts in whose memory this client has found ten damaged replicas within a minute. Older
+    /// releases do not report them.
     #[serde(default)]
     pub suspect_peers: Vec<String>,
 }
@@ -52,14 +55,16 @@ pub struct PeerStats {
     pub segment: String,
     /// `tcp` or `rdma`, or `shared-memory` for a node on the same host.
     pub transport: String,
-    /// `up`, or `down` if the peer is considered dead. `own` for the client's own segment, which is listed only if it is damaged.
+    /// `up`, or `down` if the peer is considered dead. `own` for the client's own segment, which is
+    /// listed only if it is damaged.
     pub state: String,
     /// Bytes read from the segment.
     pub read_bytes: u64,
     /// Bytes written to the segment.
     pub written_bytes: u64,
     pub failures: u64,
-    /// Damaged replicas that this client has found in the segment. Older releases do not report them.
+    /// Damaged replicas that this client has found in the segment. Older releases do not report
+    /// them.
     #[serde(default)]
     pub checksum_mismatches: u64,
 }
@@ -159,7 +164,8 @@ impl TransportStats {
         }
     }
 
-    /// Adds the damaged replicas that the client has found. `own` are the endpoints of its own node.
+    /// Adds the damaged replicas that the client has found. `own` are the endpoints of its own
+    /// node.
     #[must_use]
     pub fn with_damage(mut self, found: Vec<NodeDamage>, own: &[String]) -> TransportStats {
         for node in found {
@@ -184,8 +190,8 @@ impl TransportStats {
         self
     }
 
-    /// Renders the transport part of `/metrics`. Peers are counted but not listed individually, because there may be
-    /// many.
+    /// Renders the transport part of `/metrics`. Peers are counted but not listed individually,
+    /// because there may be many.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         if self.transport.is_empty() {

@@ -1,7 +1,9 @@
-//! Verifies objects: reads every replica, and compares its bytes with the object's checksum. Nothing is changed or withdrawn.
+//! Verifies objects: reads every replica, and compares its bytes with the object's checksum.
+//! Nothing is changed or withdrawn.
 //!
-//! Wrong bytes are confirmed like those of any read ([`mismatch`](crate::mismatch)). An object that is rewritten or removed
-//! meanwhile is not damaged. Replicas of an object are read one after another into the same memory, and the objects of a batch concurrently.
+//! Wrong bytes are confirmed like those of any read ([`mismatch`](crate::mismatch)). An object that
+//! is rewritten or removed meanwhile is not damaged. Replicas of an object are read one after
+//! another into the same memory, and the objects of a batch concurrently.
 
 use std::sync::Arc;
 
@@ -54,11 +56,13 @@ pub enum ReplicaState {
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Verifies the first of the objects with these `keys`, as many as `pace` allows, and returns their results: at least one, unless
-    /// `keys` is empty. Waits before, if `pace` limits the rate. Also compares checksums if they are switched off for this client.
+    /// Verifies the first of the objects with these `keys`, as many as `pace` allows, and returns
+    /// their results: at least one, unless `keys` is empty. Waits before, if `pace` limits the
+    /// rate. Also compares checksums if they are switched off for this client.
     ///
-    /// The result of an object is an error if it does not exist, its put has not finished, or it has no replica in memory. It is
-    /// [`StoreError::LookupLost`] if the object was rewritten or moved each time that it was read.
+    /// The result of an object is an error if it does not exist, its put has not finished, or it
+    /// has no replica in memory. It is [`StoreError::LookupLost`] if the object was rewritten or
+    /// moved each time that it was read.
     ///
     /// # Errors
     /// The master did not respond.

@@ -12,7 +12,8 @@ const BATCH_BYTES_MAX: u64 = 64 << 20;
 const BATCH_BYTES_MIN: u64 = 1 << 20;
 /// Maximum number of objects that are looked up at a time.
 const BATCH_KEYS_MAX: usize = 128;
-/// A batch that takes longer is followed by a smaller one, so that objects are read soon after their lease has begun.
+/// A batch that takes longer is followed by a smaller one, so that objects are read soon after
+/// their lease has begun.
 const BATCH_TIME_MAX: Duration = Duration::from_secs(1);
 /// A batch that takes less is followed by a larger one.
 const BATCH_TIME_MIN: Duration = Duration::from_millis(250);
@@ -56,7 +57,8 @@ impl VerifyPace {
         self.keys
     }
 
-    /// Returns how many of the objects to read now, from the first one: at least one, and no more bytes than the batch may have.
+    /// Returns how many of the objects to read now, from the first one: at least one, and no more
+    /// bytes than the batch may have.
     pub(crate) fn fitting(&self, stats: &[Result<ObjectStat, StoreError>]) -> usize {
         // At a low rate, a batch has the bytes of a second.
         let most = self.rate.map_or(self.bytes, |rate| rate.get().min(self.bytes));

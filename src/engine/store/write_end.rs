@@ -1,7 +1,8 @@
-//! Ends writes at the master: completes or revokes them, and looks up objects whose end got no response.
+//! Ends writes at the master: completes or revokes them, and looks up objects whose end got no
+//! response.
 //!
-//! Each write has an id of its own ([`Allocation::writer`](crate::Allocation)). So an end or a revocation may arrive late or
-//! twice: it changes nothing but its own write.
+//! Each write has an id of its own ([`Allocation::writer`](crate::Allocation)). So an end or a
+//! revocation may arrive late or twice: it changes nothing but its own write.
 
 use crate::checksum::{self, PartChecksums, Unchecked};
 use crate::client::{ObjectStat, each, key_texts};
@@ -22,9 +23,10 @@ pub struct WriteEnd<'a> {
 }
 
 impl<E: Env> StoreClient<E> {
-    /// Completes objects at the master, which were written with the id `writer`. If the response is lost, the call is repeated once: the id is
-    /// that of this write alone, so a second end changes nothing. If the master then refuses it, it may have completed the object
-    /// before; the object is looked up.
+    /// Completes objects at the master, which were written with the id `writer`. If the response is
+    /// lost, the call is repeated once: the id is that of this write alone, so a second end changes
+    /// nothing. If the master then refuses it, it may have completed the object before; the object
+    /// is looked up.
     pub async fn complete(
         &self,
         method: WriteMethod,
@@ -59,7 +61,8 @@ impl<E: Env> StoreClient<E> {
         for (at, found) in refused.into_iter().zip(found) {
             match found {
                 Ok(found) if is_end_of(&ends[at], &found) => results[at] = Ok(()),
-                // The first end may have completed the object, which another write has replaced since.
+                // The first end may have completed the object, which another write has replaced
+                // since.
                 _ if is_repeated => {
                     if let Err(error) = &mut results[at] {
                         *error = unknown(&ends[at], error);
@@ -71,7 +74,8 @@ impl<E: Env> StoreClient<E> {
         results
     }
 
-    /// Returns the checksum of an object whose bytes are `parts`, in order; nothing if checksums are off.
+    /// Returns the checksum of an object whose bytes are `parts`, in order; nothing if checksums
+    /// are off.
     pub(crate) fn checksum_of(&self, parts: &[ObjectPart]) -> Option<u64> {
         if self.inner.config.checksums {
             return Some(checksum::of_parts(parts));
@@ -80,12 +84,14 @@ impl<E: Env> StoreClient<E> {
         None
     }
 
-    /// Returns the checksums of parts that are written to an object of several calls; nothing if checksums are off.
+    /// Returns the checksums of parts that are written to an object of several calls; nothing if
+    /// checksums are off.
     pub fn part_checksums(&self, parts: &[ObjectPart]) -> PartChecksums {
         if self.inner.config.checksums { PartChecksums::of(parts) } else { PartChecksums::default() }
     }
 
-    /// Returns the checksum of an object of `size` bytes that was written in several calls, if it is known. Otherwise, counts the object.
+    /// Returns the checksum of an object of `size` bytes that was written in several calls, if it
+    /// is known. Otherwise, counts the object.
     pub fn checksum_of_session(&self, parts: &PartChecksums, size: u64) -> Option<u64> {
         let checksum = parts.of_object(size);
         if checksum.is_none() {
@@ -112,8 +118,8 @@ impl<E: Env> StoreClient<E> {
         Ok(each(what, ends.len(), answers)?.collect())
     }
 
-    /// Revokes objects at the master that were allocated for `writer` and are not complete. If the master does not respond, it drops them by
-    /// itself later.
+    /// Revokes objects at the master that were allocated for `writer` and are not complete. If the
+    /// master does not respond, it drops them by itself later.
     pub async fn revoke(
         &self,
         method: WriteMethod,
@@ -140,7 +146,8 @@ impl<E: Env> StoreClient<E> {
     }
 }
 
-/// Whether a lookup has found the object that this write completed: it has the same memory and the same checksum.
+/// Whether a lookup has found the object that this write completed: it has the same memory and the
+/// same checksum.
 fn is_end_of(end: &WriteEnd<'_>, found: &ObjectStat) -> bool {
     let is_own = |replica: &ReplicaDescriptor| match &replica.location {
         ReplicaLocation::Memory(buffer) => end.replicas.contains(buffer),

@@ -1,7 +1,7 @@
 //! The keys that a client is writing. Only one of its writes at a time has a key.
 //!
-//! If two threads of a client upserted the same key, the second request for memory would displace the first write, whose memory the master keeps
-//! until its release timeout.
+//! If two threads of a client upserted the same key, the second request for memory would displace
+//! the first write, whose memory the master keeps until its release timeout.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -17,8 +17,8 @@ use mcctl_base::{Mono, ObjectKey};
 pub enum KeyHold {
     /// During a call. Other writes of the key wait.
     Call,
-    /// Over several calls. Other writes of the key fail until the hold is released, or `limit` has passed since it began. A caller that does
-    /// not end its write must not block the key for ever.
+    /// Over several calls. Other writes of the key fail until the hold is released, or `limit` has
+    /// passed since it began. A caller that does not end its write must not block the key for ever.
     Session { limit: Duration },
 }
 
@@ -39,7 +39,8 @@ struct Holders {
 /// The write that has a key: a call, or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holder {
-    /// The number of the [`HeldKeys`]. After the end of a session, its key may belong to another write.
+    /// The number of the [`HeldKeys`]. After the end of a session, its key may belong to another
+    /// write.
     number: u64,
     /// The end of a session. `None` for a call.
     until: Option<Mono>,
@@ -54,8 +55,9 @@ pub(crate) struct HeldKeys {
 }
 
 impl WritingKeys {
-    /// Takes `keys`, once no call has them. Also returns the indices of those that a session has, and that are not taken. A key that is listed
-    /// twice is taken once. `now` returns the time on the clock of the ends of sessions.
+    /// Takes `keys`, once no call has them. Also returns the indices of those that a session has,
+    /// and that are not taken. A key that is listed twice is taken once. `now` returns the time on
+    /// the clock of the ends of sessions.
     pub(crate) async fn take(
         self: &Arc<Self>,
         keys: &[ObjectKey],
@@ -128,8 +130,9 @@ impl HeldKeys {
         keys.iter().map(single).collect()
     }
 
-    /// Turns the hold into that of a call: it lasts until the value is dropped. Returns false if another write has a key in the meantime.
-    /// Keys that this value does not hold, because they were listed twice, do not count.
+    /// Turns the hold into that of a call: it lasts until the value is dropped. Returns false if
+    /// another write has a key in the meantime. Keys that this value does not hold, because they
+    /// were listed twice, do not count.
     pub(crate) fn keep(&self) -> bool {
         let mut state = self.of.state();
         let mut kept = true;

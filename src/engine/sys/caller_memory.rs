@@ -1,4 +1,5 @@
-//! Memory that belongs to the user of a binding to another language, such as Python: an address and a length.
+//! Memory that belongs to the user of a binding to another language, such as Python: an address and
+//! a length.
 
 use std::io;
 use std::ptr::NonNull;
@@ -25,7 +26,8 @@ pub enum MemoryUse {
     Write,
     /// It is not known yet.
     Later,
-    /// It is not known yet, and is not examined again. All pages must permit both. They may be populated later.
+    /// It is not known yet, and is not examined again. All pages must permit both. They may be
+    /// populated later.
     Both,
 }
 
@@ -40,10 +42,12 @@ impl std::fmt::Display for MemoryUse {
     }
 }
 
-/// Returns the memory at an address that the caller of this process's API has passed. The caller has promised that the memory remains valid
-/// until the value is dropped, as for the same functions upstream. A range that cannot be used now is refused, so that a wrong address or a
-/// read-only mapping causes an error, as far as that can be detected. With [`MemoryUse::Later`], only unmapped ranges are refused.
-/// [`MemoryUse::Both`] reads the list of this process's mappings, and is for memory that is registered once and used often.
+/// Returns the memory at an address that the caller of this process's API has passed. The caller
+/// has promised that the memory remains valid until the value is dropped, as for the same functions
+/// upstream. A range that cannot be used now is refused, so that a wrong address or a read-only
+/// mapping causes an error, as far as that can be detected. With [`MemoryUse::Later`], only
+/// unmapped ranges are refused. [`MemoryUse::Both`] reads the list of this process's mappings, and
+/// is for memory that is registered once and used often.
 ///
 /// # Errors
 /// The range is not mapped, or its pages do not permit the use.
@@ -52,8 +56,9 @@ pub fn caller_memory(address: u64, len: usize, usage: MemoryUse) -> Result<Memor
     let Some(base) = base.filter(|_| is_usable(address, len, usage)) else {
         return Err(CallerMemoryError::NotUsable { address, len, usage });
     };
-    // SAFETY: the range is mapped. That it stays so, and that nothing holds a reference to the bytes, is the promise of the caller of the
-    // API (see above), because no check could establish it.
+    // SAFETY: the range is mapped. That it stays so, and that nothing holds a reference to the
+    // bytes, is the promise of the caller of the API (see above), because no check could establish
+    // it.
     Ok(unsafe { Memory::from_parts(base, len, MemoryBacking::Caller) })
 }
 
@@ -72,8 +77,8 @@ fn is_usable(address: u64, len: usize, usage: MemoryUse) -> bool {
         MemoryUse::Both => return has_permission(start as u64, end as u64, MMPermissions::READ | MMPermissions::WRITE),
     };
     loop {
-        // SAFETY: the call touches the pages of the range as the copy does later, and changes no byte. It fails where a copy would raise a
-        // signal.
+        // SAFETY: the call touches the pages of the range as the copy does later, and changes no
+        // byte. It fails where a copy would raise a signal.
         let rc = unsafe { libc::madvise(start as *mut libc::c_void, end - start, advice) };
         if rc == 0 {
             return true;
@@ -108,7 +113,8 @@ fn is_mapped(start: usize, end: usize, page: usize) -> bool {
     let mut at = start;
     while at < end {
         let step = STEP.min(end - at);
-        // SAFETY: the call writes one byte per page of the range into `residency`, which has that many. It only queries the range.
+        // SAFETY: the call writes one byte per page of the range into `residency`, which has that
+        // many. It only queries the range.
         let rc = unsafe { libc::mincore(at as *mut libc::c_void, step, residency.as_mut_ptr()) };
         if rc != 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EAGAIN) {
             return false;
@@ -157,7 +163,8 @@ mod tests {
             (libc::PROT_READ | libc::PROT_WRITE, &[Later, Read, Write, Both]),
         ] {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            // SAFETY: a new anonymous mapping of one page, which nothing accesses, and which is removed below.
+            // SAFETY: a new anonymous mapping of one page, which nothing accesses, and which is
+            // removed below.
             let page = unsafe { libc::mmap(std::ptr::null_mut(), page_size(), protection, flags, -1, 0) };
             for usage in [Later, Read, Write, Both] {
                 let accepted = caller_memory(page as u64, 100, usage).is_ok();
@@ -171,7 +178,8 @@ mod tests {
     #[test]
     fn each_page_of_memory_for_both_uses_must_permit_them() {
         let (page, flags) = (page_size(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous mapping of three pages, which nothing accesses, and which is removed below.
+        // SAFETY: a new anonymous mapping of three pages, which nothing accesses, and which is
+        // removed below.
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), 3 * page, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         let is_accepted = |from: usize, pages: usize| {
@@ -179,7 +187,8 @@ mod tests {
         };
         assert!(is_accepted(0, 3));
         for protection in [libc::PROT_READ, libc::PROT_WRITE, libc::PROT_NONE] {
-            // SAFETY: the page in the middle of the mapping from above, to whose bytes nothing refers.
+            // SAFETY: the page in the middle of the mapping from above, to whose bytes nothing
+            // refers.
             assert_eq!(unsafe { libc::mprotect(start.byte_add(page), page, protection) }, 0);
             assert_eq!([is_accepted(0, 3), is_accepted(0, 1), is_accepted(2, 1)], [false, true, true], "{protection}");
         }

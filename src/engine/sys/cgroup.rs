@@ -1,9 +1,10 @@
 //! Memory limits from this process's cgroups.
 //!
-//! The rule matches `sglang/srt/mem_cache/host_memory.py` in SGLang 0.5.23, for both cgroup versions. The available
-//! memory is the smallest difference between limit and usage in any group from the process's own group up to the root.
-//! File pages do not count as usage, because the kernel can drop them. Huge pages have separate limits
-//! (`hugetlb.<size>`) and do not count as memory.
+//! The rule matches `sglang/srt/mem_cache/host_memory.py` in SGLang 0.5.23, for both cgroup
+//! versions. The available memory is the smallest difference between limit and usage in any group
+//! from the process's own group up to the root. File pages do not count as usage, because the
+//! kernel can drop them. Huge pages have separate limits (`hugetlb.<size>`) and do not count as
+//! memory.
 
 use std::fs;
 use std::path::Path;
@@ -19,14 +20,15 @@ fn parse_own(text: &str) -> Option<String> {
     procfs::cgroups(text).into_iter().find(|group| group.controllers.is_empty()).map(|group| group.pathname)
 }
 
-/// Path of this process's cgroup v1 group for `controller`. `None` if the controller uses v2 or is not mounted.
+/// Path of this process's cgroup v1 group for `controller`. `None` if the controller uses v2 or is
+/// not mounted.
 fn own_group_of(text: &str, controller: &str) -> Option<String> {
     let mut groups = procfs::cgroups(text).into_iter();
     groups.find(|group| group.controllers.iter().any(|name| name == controller)).map(|group| group.pathname)
 }
 
-/// Bytes of regular (non-hugepage) memory that this process's groups still allow, with either cgroup version. `None` if
-/// there is no limit. `root` is `/sys/fs/cgroup`, except in tests.
+/// Bytes of regular (non-hugepage) memory that this process's groups still allow, with either
+/// cgroup version. `None` if there is no limit. `root` is `/sys/fs/cgroup`, except in tests.
 pub fn memory_left(root: &Path) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let second = parse_own(&text).and_then(|own| headroom(root, &own));
@@ -34,9 +36,9 @@ pub fn memory_left(root: &Path) -> Option<u64> {
     [first, second].into_iter().flatten().min()
 }
 
-/// Bytes of `kib` KiB huge pages that this process's groups still allow. `None` if there is no limit. A page fault
-/// above the usage limit raises SIGBUS; a mapping above the reservation limit fails with ENOMEM. `root` is
-/// `/sys/fs/cgroup`, except in tests.
+/// Bytes of `kib` KiB huge pages that this process's groups still allow. `None` if there is no
+/// limit. A page fault above the usage limit raises SIGBUS; a mapping above the reservation limit
+/// fails with ENOMEM. `root` is `/sys/fs/cgroup`, except in tests.
 pub fn huge_pages_left(root: &Path, kib: u64) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let second = parse_own(&text).and_then(|own| hugetlb_left(root, &own, kib, ["max", "current"]));
@@ -45,8 +47,8 @@ pub fn huge_pages_left(root: &Path, kib: u64) -> Option<u64> {
     [first, second].into_iter().flatten().min()
 }
 
-/// Bytes that the cgroup v2 group `own` and its ancestors still allow. `None` if there is no limit. `root` is
-/// `/sys/fs/cgroup`, except in tests.
+/// Bytes that the cgroup v2 group `own` and its ancestors still allow. `None` if there is no limit.
+/// `root` is `/sys/fs/cgroup`, except in tests.
 pub fn headroom(root: &Path, own: &str) -> Option<u64> {
     least(root, own, |folder| {
         // "max" is not a number and means no limit.
@@ -55,7 +57,8 @@ pub fn headroom(root: &Path, own: &str) -> Option<u64> {
     })
 }
 
-/// Like [`headroom`], for cgroup v1. The v1 counters exclude child groups, except the counters that begin with `total_`.
+/// Like [`headroom`], for cgroup v1. The v1 counters exclude child groups, except the counters that
+/// begin with `total_`.
 fn headroom_v1(root: &Path, own: &str) -> Option<u64> {
     least(root, own, |folder| {
         let limit = number(folder, "memory.limit_in_bytes").filter(|limit| *limit < UNLIMITED_V1)?;
@@ -63,7 +66,8 @@ fn headroom_v1(root: &Path, own: &str) -> Option<u64> {
     })
 }
 
-/// cgroup v1 represents "no limit" as the largest number of whole pages, which depends on the page size.
+/// cgroup v1 represents "no limit" as the largest number of whole pages, which depends on the page
+/// size.
 const UNLIMITED_V1: u64 = 1 << 62;
 
 fn hugetlb_left(root: &Path, own: &str, kib: u64, [limit, used]: [&str; 2]) -> Option<u64> {
@@ -156,7 +160,8 @@ mod tests {
         write(&inner, "memory.usage_in_bytes", "3000\n");
         write(&inner, "memory.stat", "active_file 1\ntotal_active_file 400\ntotal_inactive_file 100\n");
         assert_eq!(headroom_v1(root.path(), "/pod"), Some(2_500));
-        // If the group's path does not exist inside a container, the outermost visible group applies.
+        // If the group's path does not exist inside a container, the outermost visible group
+        // applies.
         assert_eq!(headroom_v1(&inner, "/pod/box"), Some(2_500));
     }
 

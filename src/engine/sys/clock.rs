@@ -1,4 +1,5 @@
-//! The kernel's monotonic clock, and the synchronization state of its wall clock. Read-only: nothing is adjusted.
+//! The kernel's monotonic clock, and the synchronization state of its wall clock. Read-only:
+//! nothing is adjusted.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +16,8 @@ pub struct ClockSync {
 }
 
 impl ClockSync {
-    /// Interprets the return value, the status bits and the maximum error (microseconds) of `adjtimex`.
+    /// Interprets the return value, the status bits and the maximum error (microseconds) of
+    /// `adjtimex`.
     fn from_kernel(rc: libc::c_int, status: libc::c_int, error_max: libc::c_long) -> ClockSync {
         ClockSync {
             synchronised: rc != libc::TIME_ERROR && status & libc::STA_UNSYNC == 0,
@@ -24,7 +26,8 @@ impl ClockSync {
     }
 }
 
-/// The kernel's monotonic clock, which all processes of a host share unless they are in different time namespaces.
+/// The kernel's monotonic clock, which all processes of a host share unless they are in different
+/// time namespaces.
 pub fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::MAX, Duration::from)
 }
@@ -34,10 +37,11 @@ pub fn monotonic() -> Duration {
 /// # Errors
 /// Fails if the kernel rejects the call, as happens in some sandboxes.
 pub fn clock_sync() -> io::Result<ClockSync> {
-    // SAFETY: `timex` is a plain C structure of integers, for which all zeros is a valid value. Zero `modes` requests
-    // no change.
+    // SAFETY: `timex` is a plain C structure of integers, for which all zeros is a valid value.
+    // Zero `modes` requests no change.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: `state` is a valid structure of the type that the call writes. It is exclusively borrowed for the call.
+    // SAFETY: `state` is a valid structure of the type that the call writes. It is exclusively
+    // borrowed for the call.
     let rc = unsafe { libc::adjtimex(&raw mut state) };
     if rc < 0 {
         return Err(io::Error::last_os_error());

@@ -1,6 +1,7 @@
 //! CRC-64/ECMA-182 of memory: the checksum of an object, as in upstream's 0.3.13 client.
 //!
-//! Polynomial 0x42F0E1EBA9EA3693, initial value 0, not reflected, no final xor. The checksum of `123456789` is 0x6C40DF5F0B497347.
+//! Polynomial 0x42F0E1EBA9EA3693, initial value 0, not reflected, no final xor. The checksum of
+//! `123456789` is 0x6C40DF5F0B497347.
 
 use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
 
@@ -8,7 +9,8 @@ use crate::memory::Slice;
 
 const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Ecma182;
 
-/// Returns the checksum of bytes with the checksum `first`, followed by `length` bytes with the checksum `second`.
+/// Returns the checksum of bytes with the checksum `first`, followed by `length` bytes with the
+/// checksum `second`.
 pub fn combined(first: u64, second: u64, length: u64) -> u64 {
     checksum_combine(ALGORITHM, first, second, length)
 }
@@ -28,15 +30,18 @@ impl Crc64 {
         self.0.update(bytes);
     }
 
-    /// Continues with the bytes of `slice`. If a peer writes them meanwhile, the checksum is unspecified.
+    /// Continues with the bytes of `slice`. If a peer writes them meanwhile, the checksum is
+    /// unspecified.
     ///
-    /// The call is not inlined, so that the compiler assumes nothing about these bytes in the caller.
+    /// The call is not inlined, so that the compiler assumes nothing about these bytes in the
+    /// caller.
     #[inline(never)]
     pub fn update_slice(&mut self, slice: &Slice) {
-        // SAFETY: the slice's range is readable as long as `slice` exists (checked when it was created), and this process writes to it only
-        // through raw copies. A peer may write the bytes during the call. They are only folded into the checksum, by vector instructions, or
-        // one at a time as indices of tables with 256 entries. So such a write can change the result and nothing else. The reference does
-        // not leave this function.
+        // SAFETY: the slice's range is readable as long as `slice` exists (checked when it was
+        // created), and this process writes to it only through raw copies. A peer may write the
+        // bytes during the call. They are only folded into the checksum, by vector instructions, or
+        // one at a time as indices of tables with 256 entries. So such a write can change the
+        // result and nothing else. The reference does not leave this function.
         let bytes = unsafe { std::slice::from_raw_parts(slice.pointer(0).as_ptr(), slice.len()) };
         self.0.update(bytes);
     }

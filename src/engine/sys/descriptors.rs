@@ -4,7 +4,8 @@ use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower. Returns the new limit.
+/// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower. Returns
+/// the new limit.
 ///
 /// # Errors
 /// Fails with the error from `getrlimit` or `setrlimit`.

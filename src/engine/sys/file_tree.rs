@@ -1,7 +1,8 @@
-//! Small files below a root directory: `/` for this host, or a copy of a host's `/sys`, `/proc` and `/dev`.
+//! Small files below a root directory: `/` for this host, or a copy of a host's `/sys`, `/proc` and
+//! `/dev`.
 //!
-//! Read-only, and only inside the root: a symlink that leads outside is treated as absent. The amount of data read is
-//! limited.
+//! Read-only, and only inside the root: a symlink that leads outside is treated as absent. The
+//! amount of data read is limited.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -46,7 +47,8 @@ impl FileTree {
         self.root == Path::new("/")
     }
 
-    /// Returns the text of a file, trimmed. Invalid UTF-8 sequences are replaced. `None` if the file does not exist.
+    /// Returns the text of a file, trimmed. Invalid UTF-8 sequences are replaced. `None` if the
+    /// file does not exist.
     ///
     /// # Errors
     /// Fails if the file exists but cannot be read.
@@ -54,7 +56,8 @@ impl FileTree {
         let Some(real_path) = self.real_path(path).map_err(|e| unreadable(path, e))? else { return Ok(None) };
         let read = || {
             let mut bytes = Vec::new();
-            // Only regular files, like those of /sys and /proc: reading a pipe or a device could block forever.
+            // Only regular files, like those of /sys and /proc: reading a pipe or a device could
+            // block forever.
             if !fs::metadata(&real_path)?.is_file() {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
             }
@@ -77,7 +80,8 @@ impl FileTree {
         }
     }
 
-    /// Returns the names in a directory in natural order (`mlx5_2` before `mlx5_10`). `None` if the directory does not exist.
+    /// Returns the names in a directory in natural order (`mlx5_2` before `mlx5_10`). `None` if the
+    /// directory does not exist.
     ///
     /// # Errors
     /// Fails if the directory exists but cannot be read.
@@ -93,7 +97,8 @@ impl FileTree {
         Ok(Some(names))
     }
 
-    /// Returns `path` with all links resolved, relative to the root. `None` if the path does not exist.
+    /// Returns `path` with all links resolved, relative to the root. `None` if the path does not
+    /// exist.
     pub fn resolve(&self, path: &str) -> Option<String> {
         let real_path = self.inside(path).ok()??;
         let below = real_path.strip_prefix(&self.root).ok()?;
@@ -114,8 +119,8 @@ impl FileTree {
         if !self.is_this_host() {
             return self.inside(path);
         }
-        // No link leads out of `/`. Resolving each link here would cost a dozen system calls per file, and a host has
-        // thousands of files.
+        // No link leads out of `/`. Resolving each link here would cost a dozen system calls per
+        // file, and a host has thousands of files.
         let real_path = self.root.join(path.trim_start_matches('/'));
         Ok(optional(fs::metadata(&real_path))?.map(|_| real_path))
     }

@@ -64,7 +64,8 @@ pub fn cpu_time() -> Duration {
     getrusage(UsageWho::RUSAGE_SELF).map_or(Duration::ZERO, |usage| part(usage.user_time()) + part(usage.system_time()))
 }
 
-/// Bytes available to an unprivileged user on the file system that contains `path`, and its size in bytes.
+/// Bytes available to an unprivileged user on the file system that contains `path`, and its size in
+/// bytes.
 ///
 /// # Errors
 /// Fails if the path does not exist.
@@ -74,7 +75,8 @@ pub fn file_system(path: &Path) -> io::Result<(u64, u64)> {
     Ok((stat.blocks_available().saturating_mul(block), stat.blocks().saturating_mul(block)))
 }
 
-/// The first address of a non-loopback interface that is up and running. Mooncake announces the same address.
+/// The first address of a non-loopback interface that is up and running. Mooncake announces the
+/// same address.
 pub fn lan_address(ipv6: bool) -> Option<IpAddr> {
     let ready = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
     getifaddrs().ok()?.find_map(|interface| {

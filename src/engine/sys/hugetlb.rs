@@ -17,8 +17,8 @@ pub struct NodePool {
     pub free: u64,
 }
 
-/// `nr_hugepages` for the pool of `kib` KiB pages. `None` if the kernel does not support the page size or the file does
-/// not contain a number.
+/// `nr_hugepages` for the pool of `kib` KiB pages. `None` if the kernel does not support the page
+/// size or the file does not contain a number.
 pub fn total_pages(root: &Path, kib: u64) -> Option<u64> {
     number(&root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"))).ok()
 }
@@ -63,8 +63,8 @@ pub fn node_pool(root: &Path, node: u32, kib: u64) -> Result<NodePool, (PathBuf,
     Ok(NodePool { node, total: read("nr_hugepages")?, free: read("free_hugepages")? })
 }
 
-/// Requests `pages` pages of `kib` KiB on `node`. The kernel may allocate fewer pages without an error, so read the
-/// pool afterward.
+/// Requests `pages` pages of `kib` KiB on `node`. The kernel may allocate fewer pages without an
+/// error, so read the pool afterward.
 ///
 /// # Errors
 /// Fails with the path if the file cannot be written.
@@ -73,7 +73,8 @@ pub fn set_node_pages(root: &Path, node: u32, kib: u64, pages: u64) -> Result<()
     fs::write(&path, pages.to_string()).map_err(|e| (path, e))
 }
 
-/// Number of pages by which the pool of `kib` KiB pages can grow on demand (the unused part of `nr_overcommit_hugepages`).
+/// Number of pages by which the pool of `kib` KiB pages can grow on demand (the unused part of
+/// `nr_overcommit_hugepages`).
 pub fn overcommit_pages(root: &Path, kib: u64) -> u64 {
     let folder = root.join(format!("kernel/mm/hugepages/hugepages-{kib}kB"));
     let read = |name: &str| number(&folder.join(name)).unwrap_or(0);

@@ -31,7 +31,8 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     Ok(found.collect())
 }
 
-/// Whether two hosts to listen on have an address in common. Resolves both. A name that cannot be resolved matches only itself.
+/// Whether two hosts to listen on have an address in common. Resolves both. A name that cannot be
+/// resolved matches only itself.
 pub fn hosts_overlap(one: &str, other: &str) -> bool {
     let addresses = |host: &str| -> Vec<IpAddr> {
         let found = (host, 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());
@@ -44,8 +45,8 @@ pub fn hosts_overlap(one: &str, other: &str) -> bool {
     }
 }
 
-/// The source address for packets to `host`. `None` if no route exists. Sends no packets. Resolves `host`, which may
-/// take a while.
+/// The source address for packets to `host`. `None` if no route exists. Sends no packets. Resolves
+/// `host`, which may take a while.
 ///
 /// # Errors
 /// Fails if `host` cannot be resolved.
@@ -70,7 +71,8 @@ pub fn resolve(host: &str) -> io::Result<()> {
     }
 }
 
-/// Whether a server that listens on `host` listens on all addresses of this host. Names are resolved, which may take a while.
+/// Whether a server that listens on `host` listens on all addresses of this host. Names are
+/// resolved, which may take a while.
 pub fn is_unspecified(host: &str) -> bool {
     let resolved = (host, 0).to_socket_addrs();
     host.is_empty() || resolved.is_ok_and(|mut all| all.any(|address| address.ip().to_canonical().is_unspecified()))
@@ -101,7 +103,8 @@ mod tests {
         assert_eq!(address_towards("127.0.0.1", 9).expect("no name"), Some(Ipv4Addr::LOCALHOST.into()));
     }
 
-    /// A name with a NUL byte is rejected before the resolver is called, so the result does not depend on the host.
+    /// A name with a NUL byte is rejected before the resolver is called, so the result does not
+    /// depend on the host.
     #[test]
     fn errors_of_the_resolver_are_returned() {
         let kinds = [address_towards("a\0b", 9).unwrap_err().kind(), resolve("a\0b").unwrap_err().kind()];

@@ -1,7 +1,8 @@
-//! System interfaces: the only directory with `unsafe` code, and the readers for `/proc` and `/sys`.
+//! System interfaces: the only directory with `unsafe` code, and the readers for `/proc` and
+//! `/sys`.
 //!
-//! Raw pointers do not leave this directory. It exports owning types ([`Memory`], [`Slice`]) with checked ranges, and
-//! plain numbers for addresses that are sent to peers.
+//! Raw pointers do not leave this directory. It exports owning types ([`Memory`], [`Slice`]) with
+//! checked ranges, and plain numbers for addresses that are sent to peers.
 #![warn(clippy::cast_possible_truncation)]
 #![expect(unsafe_code, reason = "the only directory with unsafe code; every block has a SAFETY comment")]
 

@@ -28,7 +28,8 @@ pub(crate) fn create(bytes: u64, pages: MFdFlags) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Seals a file against changes of its size, and against writes by other processes. Existing mappings stay writable.
+/// Seals a file against changes of its size, and against writes by other processes. Existing
+/// mappings stay writable.
 ///
 /// # Errors
 /// Fails if the kernel does not support the seals.

@@ -1,9 +1,9 @@
 //! Memory that other processes may read and write at any time.
 //!
-//! Peers write to registered memory without notice (one-sided operations), so nothing here returns a `&[u8]` or `&mut
-//! [u8]` that points to it. Bytes are copied in and out through the range checks in this file. Reading bytes while a
-//! peer is writing them yields unspecified values, but has no other effect. The store protocol defines which process
-//! may write when.
+//! Peers write to registered memory without notice (one-sided operations), so nothing here returns
+//! a `&[u8]` or `&mut [u8]` that points to it. Bytes are copied in and out through the range checks
+//! in this file. Reading bytes while a peer is writing them yields unspecified values, but has no
+//! other effect. The store protocol defines which process may write when.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -36,8 +36,8 @@ pub(crate) enum MemoryBacking {
 
 // SAFETY: `base` is owned by this value alone and is not tied to a thread.
 unsafe impl Send for Memory {}
-// SAFETY: all access through `&Memory` is by raw copies (see the module documentation). No reference to the bytes is
-// ever created.
+// SAFETY: all access through `&Memory` is by raw copies (see the module documentation). No
+// reference to the bytes is ever created.
 unsafe impl Sync for Memory {}
 
 /// The range exceeds the memory.
@@ -61,19 +61,21 @@ impl Memory {
     }
 
     /// # Safety
-    /// `base` points to `len` readable and writable bytes that `backing` keeps alive. Nothing else frees or references
-    /// them.
+    /// `base` points to `len` readable and writable bytes that `backing` keeps alive. Nothing else
+    /// frees or references them.
     pub(crate) unsafe fn from_parts(base: NonNull<u8>, len: usize, backing: MemoryBacking) -> Memory {
         Memory { base, len, backing }
     }
 
-    /// Returns the bytes as a `Vec`: the original `Vec` without copying, or a copy if the memory is a mapping.
+    /// Returns the bytes as a `Vec`: the original `Vec` without copying, or a copy if the memory is
+    /// a mapping.
     pub fn into_vec(self) -> Vec<u8> {
         match self.backing {
             MemoryBacking::Vec { capacity } => {
                 let this = ManuallyDrop::new(self);
-                // SAFETY: the three parts come from the Vec that `from_vec` took apart, and `len` of its bytes are
-                // initialized. `this` is neither used nor dropped afterward, so the Vec is the only owner.
+                // SAFETY: the three parts come from the Vec that `from_vec` took apart, and `len`
+                // of its bytes are initialized. `this` is neither used nor dropped afterward, so
+                // the Vec is the only owner.
                 unsafe { Vec::from_raw_parts(this.base.as_ptr(), this.len, capacity) }
             }
             MemoryBacking::Mapping { .. }
@@ -102,7 +104,8 @@ impl Memory {
         self.base.as_ptr() as u64
     }
 
-    /// The memfd that contains the bytes, in order. Other processes can map it for reading. `None` for other memory.
+    /// The memfd that contains the bytes, in order. Other processes can map it for reading. `None`
+    /// for other memory.
     pub fn shared_file(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             MemoryBacking::Shared { file, .. } => Some(file.as_fd()),
@@ -116,8 +119,9 @@ impl Memory {
     /// Fails if the range exceeds the memory.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfRange> {
         let from = self.range(offset, into.len())?;
-        // SAFETY: `from` is valid for `into.len()` bytes (just checked). `into` is an exclusive borrow, so they do not
-        // overlap. libc performs the copy instead of the compiler, because a peer may be writing these bytes.
+        // SAFETY: `from` is valid for `into.len()` bytes (just checked). `into` is an exclusive
+        // borrow, so they do not overlap. libc performs the copy instead of the compiler, because a
+        // peer may be writing these bytes.
         unsafe { libc::memcpy(into.as_mut_ptr().cast(), from.as_ptr().cast(), into.len()) };
         Ok(())
     }
@@ -128,8 +132,8 @@ impl Memory {
     /// Fails if the range exceeds the memory.
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
         let into = self.range(offset, from.len())?;
-        // SAFETY: as in `read_at`, in the other direction. `from` is a shared borrow of other memory, since ours is
-        // never borrowed.
+        // SAFETY: as in `read_at`, in the other direction. `from` is a shared borrow of other
+        // memory, since ours is never borrowed.
         unsafe { libc::memcpy(into.as_ptr().cast(), from.as_ptr().cast(), from.len()) };
         Ok(())
     }
@@ -163,7 +167,8 @@ impl Memory {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(OutOfRange { offset, len, size: self.len });
         }
-        // SAFETY: `offset` is at most the length of the allocation, so the result is inside it or one past its end.
+        // SAFETY: `offset` is at most the length of the allocation, so the result is inside it or
+        // one past its end.
         Ok(unsafe { self.base.add(offset) })
     }
 }
@@ -172,8 +177,8 @@ impl Drop for Memory {
     fn drop(&mut self) {
         match self.backing {
             MemoryBacking::Mapping { bytes } | MemoryBacking::Shared { bytes, .. } => {
-                // SAFETY: `base` and `bytes` describe a mapping that only this value owns. Nothing uses the mapping
-                // afterward.
+                // SAFETY: `base` and `bytes` describe a mapping that only this value owns. Nothing
+                // uses the mapping afterward.
                 let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
                 debug_assert_eq!(rc, 0, "the mapping is owned and complete");
             }
@@ -192,7 +197,8 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// A range of a [`Memory`], checked when the slice was created. Keeps the memory alive. Cheap to clone.
+/// A range of a [`Memory`], checked when the slice was created. Keeps the memory alive. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Slice {
     memory: Arc<Memory>,
@@ -252,25 +258,28 @@ impl Slice {
         if from.len != self.len {
             return Err(OutOfRange { offset: 0, len: from.len, size: self.len });
         }
-        // SAFETY: both ranges were checked when the slices were created, and are valid as long as the slices. memmove
-        // allows overlap.
+        // SAFETY: both ranges were checked when the slices were created, and are valid as long as
+        // the slices. memmove allows overlap.
         unsafe { libc::memmove(self.pointer(0).as_ptr().cast(), from.pointer(0).as_ptr().cast(), self.len) };
         Ok(())
     }
 
-    /// Copies `bytes`, or as much of it as fits, to the beginning of the slice. Returns the number of bytes copied.
+    /// Copies `bytes`, or as much of it as fits, to the beginning of the slice. Returns the number
+    /// of bytes copied.
     pub fn copy_from_bytes(&self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);
         self.memory.write_at(self.offset, &bytes[..count]).expect("range checked when the slice was created");
         count
     }
 
-    /// The NUMA node of the slice's first page. `None` if the page was never touched, or if the kernel does not report the node.
+    /// The NUMA node of the slice's first page. `None` if the page was never touched, or if the
+    /// kernel does not report the node.
     pub fn numa_node(&self) -> Option<u32> {
         let page = self.pointer(0).as_ptr().cast::<libc::c_void>();
         let mut node: libc::c_int = -1;
-        // SAFETY: without a list of nodes the call only queries and moves nothing. It reads one address, which it does
-        // not dereference as a pointer of this process, and writes one status.
+        // SAFETY: without a list of nodes the call only queries and moves nothing. It reads one
+        // address, which it does not dereference as a pointer of this process, and writes one
+        // status.
         let rc = unsafe {
             let (pages, nodes) = (&raw const page, std::ptr::null::<libc::c_int>());
             libc::syscall(libc::SYS_move_pages, 0, 1usize, pages, nodes, &raw mut node, 0)
@@ -278,11 +287,11 @@ impl Slice {
         if rc == 0 { u32::try_from(node).ok() } else { None }
     }
 
-    /// A pointer to the byte at `at`, or to the end if `at` is past the end. Valid up to the slice's end, as long
-    /// as `self` exists.
+    /// A pointer to the byte at `at`, or to the end if `at` is past the end. Valid up to the
+    /// slice's end, as long as `self` exists.
     pub(crate) fn pointer(&self, at: usize) -> NonNull<u8> {
-        // SAFETY: `offset + at` is inside the allocation or one past its end. The range was checked when the slice was
-        // created.
+        // SAFETY: `offset + at` is inside the allocation or one past its end. The range was checked
+        // when the slice was created.
         unsafe { self.memory.base.add(self.offset + at.min(self.len)) }
     }
 }

@@ -1,4 +1,5 @@
-//! Unix sockets that keep message boundaries (`SOCK_SEQPACKET`), and send file descriptors with messages.
+//! Unix sockets that keep message boundaries (`SOCK_SEQPACKET`), and send file descriptors with
+//! messages.
 //!
 //! Each call makes one system call or a few. Protocols are up to the callers.
 
@@ -74,8 +75,8 @@ pub struct PacketListener {
 }
 
 impl PacketListener {
-    /// Listens on `address`. A socket in a directory appears there once it can be connected to, and only its owner's
-    /// processes and root can connect to it.
+    /// Listens on `address`. A socket in a directory appears there once it can be connected to, and
+    /// only its owner's processes and root can connect to it.
     ///
     /// # Errors
     /// Fails with the error from the failed system call.
@@ -126,7 +127,8 @@ impl Drop for PacketListener {
     }
 }
 
-/// Removes the sockets in `directory` with this extension on which no process listens, and those whose process ended before it listened. At most `limit` entries are examined.
+/// Removes the sockets in `directory` with this extension on which no process listens, and those
+/// whose process ended before it listened. At most `limit` entries are examined.
 pub fn remove_unused_sockets(directory: &Path, extension: &str, limit: usize) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for path in entries.take(limit).filter_map(|entry| Some(entry.ok()?.path())) {
@@ -173,7 +175,8 @@ impl PacketSocket {
     /// Connects to `address`. `limit` applies to connecting, and to each later call that sends.
     ///
     /// # Errors
-    /// Fails with the error from the failed system call: `ConnectionRefused` or `NotFound` if no process listens.
+    /// Fails with the error from the failed system call: `ConnectionRefused` or `NotFound` if no
+    /// process listens.
     pub fn connect(address: &UnixSocketAddress, limit: Duration) -> io::Result<PacketSocket> {
         let unconnected = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
         let connected = PacketSocket(unconnected);
@@ -190,7 +193,8 @@ impl PacketSocket {
         Ok(getsockopt(&self.0, sockopt::PeerCredentials)?.uid())
     }
 
-    /// Makes each later call that receives fail with `WouldBlock` after `limit`. `None` means no limit.
+    /// Makes each later call that receives fail with `WouldBlock` after `limit`. `None` means no
+    /// limit.
     ///
     /// # Errors
     /// Fails with the error from `setsockopt`.
@@ -227,7 +231,8 @@ impl PacketSocket {
     /// Receives a message into `into`. Descriptors are closed with the returned value.
     ///
     /// # Errors
-    /// Fails with the error from `recvmsg`: `WouldBlock` if the limit of [`limit_receive`](PacketSocket::limit_receive) has passed.
+    /// Fails with the error from `recvmsg`: `WouldBlock` if the limit of
+    /// [`limit_receive`](PacketSocket::limit_receive) has passed.
     pub fn receive(&self, into: &mut [u8]) -> io::Result<ReceivedPacket> {
         // Aligned for the header.
         #[repr(align(8))]
@@ -241,8 +246,8 @@ impl PacketSocket {
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = CONTROL_BYTES as _;
         let len = loop {
-            // SAFETY: the message points to one part and to the control buffer, both of which are exclusively borrowed
-            // and have the given lengths.
+            // SAFETY: the message points to one part and to the control buffer, both of which are
+            // exclusively borrowed and have the given lengths.
             let count = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
             match usize::try_from(count) {
                 Ok(len) => break len,
@@ -254,9 +259,11 @@ impl PacketSocket {
                 }
             }
         };
-        // nix drops the descriptors of a truncated message without closing them, so they are taken here.
+        // nix drops the descriptors of a truncated message without closing them, so they are taken
+        // here.
         let mut descriptors = Vec::new();
-        // SAFETY: the kernel has filled in the message. Its control data are in the buffer, which is still borrowed.
+        // SAFETY: the kernel has filled in the message. Its control data are in the buffer, which
+        // is still borrowed.
         let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
         while !header.is_null() {
             // SAFETY: the header is in the control data that the kernel has written.
@@ -268,8 +275,8 @@ impl PacketSocket {
                 let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
                 let bytes = (found.cmsg_len as usize).saturating_sub(empty);
                 for at in 0..bytes / size_of::<RawFd>() {
-                    // SAFETY: the kernel has written that number of descriptors, which it has opened for this process.
-                    // Each of them gets one owner.
+                    // SAFETY: the kernel has written that number of descriptors, which it has
+                    // opened for this process. Each of them gets one owner.
                     descriptors.push(unsafe { OwnedFd::from_raw_fd(std::ptr::read_unaligned(data.add(at))) });
                 }
             }
@@ -280,7 +287,8 @@ impl PacketSocket {
         Ok(ReceivedPacket { len, descriptors, truncated })
     }
 
-    /// Ends receiving: messages that have arrived can still be received, then the end. The peer can no longer send.
+    /// Ends receiving: messages that have arrived can still be received, then the end. The peer can
+    /// no longer send.
     pub fn end_receiving(&self) {
         // Fails only if the connection is already closed.
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Read);

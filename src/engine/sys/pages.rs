@@ -1,8 +1,10 @@
-//! Allocates memory for segments and buffers: regular pages, huge pages, or blocks from a huge page arena.
+//! Allocates memory for segments and buffers: regular pages, huge pages, or blocks from a huge page
+//! arena.
 //!
-//! The rules match Mooncake's (`MC_STORE_USE_HUGEPAGE` and related variables), so a host sized for Mooncake is also
-//! large enough here. An allocation succeeds completely or fails. Huge pages are populated at allocation, because a page
-//! that is missing later kills the process (SIGBUS) instead of failing a call.
+//! The rules match Mooncake's (`MC_STORE_USE_HUGEPAGE` and related variables), so a host sized for
+//! Mooncake is also large enough here. An allocation succeeds completely or fails. Huge pages are
+//! populated at allocation, because a page that is missing later kills the process (SIGBUS) instead
+//! of failing a call.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -64,11 +66,12 @@ pub struct MemoryPolicy {
 }
 
 impl MemoryPolicy {
-    /// Reads the environment variables through `lookup`. Returns the policy and a warning for each invalid value.
+    /// Reads the environment variables through `lookup`. Returns the policy and a warning for each
+    /// invalid value.
     ///
     /// `MC_STORE_USE_HUGEPAGE` takes effect if it is set to any value, even `0` (same as upstream).
-    /// `MC_STORE_HUGEPAGE_SIZE` is `2MB` or `1GB`. `MC_MMAP_ARENA_POOL_SIZE` is the size of the arena.
-    /// `MC_DISABLE_MMAP_ARENA` (1, true, yes, on) disables the arena, even if a size is set.
+    /// `MC_STORE_HUGEPAGE_SIZE` is `2MB` or `1GB`. `MC_MMAP_ARENA_POOL_SIZE` is the size of the
+    /// arena. `MC_DISABLE_MMAP_ARENA` (1, true, yes, on) disables the arena, even if a size is set.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (MemoryPolicy, Vec<String>) {
         let mut warnings = Vec::new();
         let mut policy = MemoryPolicy::default();
@@ -103,7 +106,8 @@ impl MemoryPolicy {
         (policy, warnings)
     }
 
-    /// Bytes allocated and contributed for a segment of `wanted` bytes, rounded up to whole huge pages if huge pages are used.
+    /// Bytes allocated and contributed for a segment of `wanted` bytes, rounded up to whole huge
+    /// pages if huge pages are used.
     ///
     /// # Errors
     /// Fails if `wanted` is 0, or less than [`SEGMENT_BYTES_MIN`] with regular pages.
@@ -180,7 +184,8 @@ pub enum MemoryError {
     },
 }
 
-/// Allocates memory according to a [`MemoryPolicy`]. Create one per process, because it owns the arena. Thread-safe.
+/// Allocates memory according to a [`MemoryPolicy`]. Create one per process, because it owns the
+/// arena. Thread-safe.
 #[derive(Debug)]
 pub struct MemorySource {
     policy: MemoryPolicy,
@@ -202,7 +207,8 @@ impl MemorySource {
         self.policy
     }
 
-    /// Allocates zeroed memory for a segment of `wanted` bytes, rounded up by [`MemoryPolicy::segment_bytes`].
+    /// Allocates zeroed memory for a segment of `wanted` bytes, rounded up by
+    /// [`MemoryPolicy::segment_bytes`].
     ///
     /// # Errors
     /// Fails with any [`MemoryError`]. Nothing remains allocated in that case.
@@ -212,10 +218,12 @@ impl MemorySource {
         self.allocate(bytes, align)
     }
 
-    /// Allocates exactly `wanted` zeroed bytes for a local buffer. The underlying mapping may be larger.
+    /// Allocates exactly `wanted` zeroed bytes for a local buffer. The underlying mapping may be
+    /// larger.
     ///
     /// # Errors
-    /// Fails with any [`MemoryError`] except `SegmentTooSmall`. Nothing remains allocated in that case.
+    /// Fails with any [`MemoryError`] except `SegmentTooSmall`. Nothing remains allocated in that
+    /// case.
     pub fn buffer(&self, wanted: u64) -> Result<Memory, MemoryError> {
         if wanted == 0 {
             return Err(MemoryError::Empty);
@@ -237,7 +245,8 @@ impl MemorySource {
         rounded.map_or_else(|| map_huge(len, page, &self.sys), Ok)
     }
 
-    /// Allocates memory that other processes can map: the first `len` of `bytes` bytes. `None` if that is not possible or not wanted.
+    /// Allocates memory that other processes can map: the first `len` of `bytes` bytes. `None` if
+    /// that is not possible or not wanted.
     fn shared(&self, len: u64, bytes: u64, huge: Option<HugePage>) -> Option<Memory> {
         let size = |n: u64| usize::try_from(n).ok().and_then(NonZeroUsize::new);
         let (false, Some(len), Some(bytes)) = (self.policy.private, size(len), size(bytes)) else { return None };
@@ -255,8 +264,9 @@ impl MemorySource {
         allocated.inspect_err(|error| tracing::debug!(%error, bytes, "cannot allocate shared memory")).ok()
     }
 
-    /// Whether the kernel refuses memory that exceeds its commit limit. It counts anonymous memory when it is mapped, but a memfd's pages only
-    /// when they are written: then a shortage raises SIGBUS.
+    /// Whether the kernel refuses memory that exceeds its commit limit. It counts anonymous memory
+    /// when it is mapped, but a memfd's pages only when they are written: then a shortage raises
+    /// SIGBUS.
     fn is_commit_limited(&self) -> bool {
         std::fs::read_to_string(&self.overcommit).is_ok_and(|mode| mode.trim() == "2")
     }
@@ -289,8 +299,8 @@ pub(crate) struct HugePageArena {
 }
 
 impl HugePageArena {
-    /// Allocates a block of `len` bytes, aligned to `align` (at least 64) relative to the start of the pool. `None` if the
-    /// pool is exhausted.
+    /// Allocates a block of `len` bytes, aligned to `align` (at least 64) relative to the start of
+    /// the pool. `None` if the pool is exhausted.
     fn cut(arena: &Arc<HugePageArena>, len: u64, align: u64) -> Option<Memory> {
         let align = align.max(PLAIN_ALIGN);
         let mut used = arena.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -303,13 +313,13 @@ impl HugePageArena {
         let start = usize::try_from(start).ok()?;
         let len = usize::try_from(len).ok()?;
         let base = NonNull::new((usize::try_from(arena.pool.address()).ok()? + start) as *mut u8)?;
-        // SAFETY: `start + len <= pool.len()`. No two blocks overlap, because `used` only grows. The pool is only
-        // accessed through its blocks, each of which keeps it mapped.
+        // SAFETY: `start + len <= pool.len()`. No two blocks overlap, because `used` only grows.
+        // The pool is only accessed through its blocks, each of which keeps it mapped.
         Some(unsafe { Memory::from_parts(base, len, MemoryBacking::Arena { _keeps: Arc::clone(arena) }) })
     }
 
-    /// Excludes the pool from child processes, which would otherwise need their own huge pages on the first write, or
-    /// receive SIGBUS.
+    /// Excludes the pool from child processes, which would otherwise need their own huge pages on
+    /// the first write, or receive SIGBUS.
     fn keep_from_children(&self) {
         // SAFETY: the range is exactly the pool's own mapping. The call changes no bytes.
         let rc =
@@ -320,11 +330,13 @@ impl HugePageArena {
     }
 }
 
-/// Requests transparent huge pages for a file's memory if anonymous memory gets them without a request.
+/// Requests transparent huge pages for a file's memory if anonymous memory gets them without a
+/// request.
 fn advise_huge(memory: &Memory, sys: &Path) {
     let enabled = std::fs::read_to_string(sys.join("kernel/mm/transparent_hugepage/enabled")).unwrap_or_default();
     if enabled.contains("[always]") {
-        // SAFETY: the range is the memory's own mapping. The call changes no bytes. It fails if the kernel has no such pages.
+        // SAFETY: the range is the memory's own mapping. The call changes no bytes. It fails if the
+        // kernel has no such pages.
         let _ = unsafe { libc::madvise(memory.address() as *mut libc::c_void, memory.len(), libc::MADV_HUGEPAGE) };
     }
 }
@@ -369,16 +381,16 @@ fn map_huge(len: u64, page: HugePage, sys: &Path) -> Result<Memory, MemoryError>
             reserved,
         })
     };
-    // Overcommitted pages (nr_overcommit_hugepages) are not included in these numbers, so the numbers only explain a
-    // failure.
+    // Overcommitted pages (nr_overcommit_hugepages) are not included in these numbers, so the
+    // numbers only explain a failure.
     let explain = |error| shortage(host::huge_pages(sys, page.bytes() >> 10).unwrap_or(pool)).unwrap_or(error);
     let memory = map(len, bytes, libc::MAP_HUGETLB | page.flag(), "huge pages").map_err(explain)?;
     populate(&memory, bytes).map_err(|source| MemoryError::Refused { bytes, what: "populating huge pages", source })?;
     Ok(memory)
 }
 
-/// Maps `bytes` zeroed bytes in a sealed memfd, of which the first `len` belong to the returned value. `prepare` is called before the file is
-/// sealed.
+/// Maps `bytes` zeroed bytes in a sealed memfd, of which the first `len` belong to the returned
+/// value. `prepare` is called before the file is sealed.
 pub(crate) fn map_shared(
     len: NonZeroUsize,
     bytes: NonZeroUsize,
@@ -388,21 +400,23 @@ pub(crate) fn map_shared(
     let file = memfd::create(bytes.get() as u64, pages)?;
     let base = memfd::map(&file, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
     let backing = MemoryBacking::Shared { bytes: bytes.get(), file };
-    // SAFETY: the mapping is `bytes >= len` readable and writable bytes of a new file that nothing else references. The
-    // returned value unmaps the whole mapping.
+    // SAFETY: the mapping is `bytes >= len` readable and writable bytes of a new file that nothing
+    // else references. The returned value unmaps the whole mapping.
     let memory = unsafe { Memory::from_parts(base, len.get().min(bytes.get()), backing) };
     prepare(&memory)?;
     memory.shared_file().map_or(Ok(()), |file| memfd::seal(&file))?;
     Ok(memory)
 }
 
-/// Maps `bytes` bytes of zeroed anonymous memory, of which the first `len` belong to the returned value.
+/// Maps `bytes` bytes of zeroed anonymous memory, of which the first `len` belong to the returned
+/// value.
 fn map(len: u64, bytes: u64, flags: libc::c_int, what: &'static str) -> Result<Memory, MemoryError> {
     let size = |n: u64| usize::try_from(n).ok().and_then(NonZeroUsize::new);
     let (Some(len), Some(size)) = (size(len), size(bytes)) else {
         return Err(MemoryError::TooLarge { wanted: bytes });
     };
-    // SAFETY: an anonymous private mapping at an address chosen by the kernel does not affect existing memory.
+    // SAFETY: an anonymous private mapping at an address chosen by the kernel does not affect
+    // existing memory.
     let base = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -417,13 +431,13 @@ fn map(len: u64, bytes: u64, flags: libc::c_int, what: &'static str) -> Result<M
         return Err(MemoryError::Refused { bytes, what, source: io::Error::last_os_error() });
     }
     let base = NonNull::new(base.cast::<u8>()).expect("mmap returns address 0 only on request");
-    // SAFETY: the mapping is `size >= len` readable and writable bytes that nothing else references. The returned value
-    // unmaps the whole mapping.
+    // SAFETY: the mapping is `size >= len` readable and writable bytes that nothing else
+    // references. The returned value unmaps the whole mapping.
     Ok(unsafe { Memory::from_parts(base, len.get(), MemoryBacking::Mapping { bytes: size.get() }) })
 }
 
-/// Populates every page in a mapping of `bytes` bytes. Unlike MAP_POPULATE, this function reports pages that are
-/// unavailable.
+/// Populates every page in a mapping of `bytes` bytes. Unlike MAP_POPULATE, this function reports
+/// pages that are unavailable.
 fn populate(memory: &Memory, bytes: u64) -> io::Result<()> {
     let bytes = usize::try_from(bytes).expect("the size was valid when mapped");
     loop {
@@ -435,7 +449,8 @@ fn populate(memory: &Memory, bytes: u64) -> io::Result<()> {
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => {}
-            // Kernels before 5.14 do not support the call. The pages are reserved for this mapping anyway.
+            // Kernels before 5.14 do not support the call. The pages are reserved for this mapping
+            // anyway.
             Some(libc::EINVAL) => return Ok(()),
             _ => return Err(error),
         }
@@ -516,7 +531,8 @@ mod tests {
         assert!(matches!(error, MemoryError::LargerThanHost { wanted, .. } if wanted == 1 << 50), "{error}");
     }
 
-    /// The error for a 16 TiB segment on 2 MiB pages, which no kernel grants, on a host with the pool files in `sys`.
+    /// The error for a 16 TiB segment on 2 MiB pages, which no kernel grants, on a host with the
+    /// pool files in `sys`.
     fn refused_huge_pages(sys: &Path) -> MemoryError {
         let policy = MemoryPolicy { huge: Some(HugePage::Mib2), arena_bytes: None, private: false };
         let source = MemorySource { sys: sys.to_owned(), ..MemorySource::new(policy) };

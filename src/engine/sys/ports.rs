@@ -1,5 +1,6 @@
-//! Finds the process that uses a TCP port. `/proc/net/tcp{,6}` lists the sockets, and `/proc/*/fd` maps them to processes.
-//! Best effort: processes that belong to other users or namespaces are not visible.
+//! Finds the process that uses a TCP port. `/proc/net/tcp{,6}` lists the sockets, and `/proc/*/fd`
+//! maps them to processes. Best effort: processes that belong to other users or namespaces are not
+//! visible.
 //!
 //! Read-only. Used for error messages, never for decisions.
 
@@ -47,13 +48,14 @@ const COMMAND_BYTES_MAX: usize = 120;
 /// Maximum number of open files searched per process.
 const FDS_MAX: usize = 100_000;
 
-/// The process that listens on TCP `port` on this host. If there is none, a process that has a connection from that
-/// port. `None` if no such process is visible.
+/// The process that listens on TCP `port` on this host. If there is none, a process that has a
+/// connection from that port. `None` if no such process is visible.
 pub fn holder(port: u16) -> Option<PortOwner> {
     holder_under(Path::new("/proc"), port, &|_| true)
 }
 
-/// Like [`holder`], for a server on `host`. Processes that use the port on another address are not in its way. Resolves `host`.
+/// Like [`holder`], for a server on `host`. Processes that use the port on another address are not
+/// in its way. Resolves `host`.
 pub fn holder_at(host: &str, port: u16) -> Option<PortOwner> {
     let resolved = (host, port).to_socket_addrs().map(|found| found.map(|at| at.ip().to_canonical()).collect());
     let resolved: Vec<IpAddr> = resolved.unwrap_or_default();
@@ -62,7 +64,8 @@ pub fn holder_at(host: &str, port: u16) -> Option<PortOwner> {
     holder_under(Path::new("/proc"), port, &overlaps)
 }
 
-/// The kernel's port range for outgoing connections. A port in this range may already be in use when a service starts.
+/// The kernel's port range for outgoing connections. A port in this range may already be in use
+/// when a service starts.
 pub fn outgoing_range() -> Option<(u16, u16)> {
     parse_outgoing_range(&fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?)
 }
@@ -78,11 +81,12 @@ pub fn is_free(host: &str, port: u16) -> bool {
     std::net::TcpListener::bind((host, port)).is_ok()
 }
 
-/// Checks whether a server could listen on TCP `port` on all IPv4 addresses. Binds a socket and closes it without
-/// listening, so no client can connect to it.
+/// Checks whether a server could listen on TCP `port` on all IPv4 addresses. Binds a socket and
+/// closes it without listening, so no client can connect to it.
 ///
 /// # Errors
-/// Fails with `AddrInUse` if the port is in use, or with `PermissionDenied` for a privileged port (below 1024).
+/// Fails with `AddrInUse` if the port is in use, or with `PermissionDenied` for a privileged port
+/// (below 1024).
 pub fn can_listen(port: u16) -> io::Result<()> {
     let probe = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     // Servers set this option too, so that connections in TIME_WAIT do not block the port.
@@ -113,7 +117,8 @@ fn owner(proc: &Path, inodes: &[u64]) -> Option<u32> {
     pids.find(|pid| has_socket(&proc.join(pid.to_string()).join("fd"), inodes))
 }
 
-/// The inodes of the sockets with local port `port`, from the contents of `/proc/net/tcp` or `tcp6`.
+/// The inodes of the sockets with local port `port`, from the contents of `/proc/net/tcp` or
+/// `tcp6`.
 fn sockets(table: impl BufRead, port: u16, is_wanted: &dyn Fn(IpAddr) -> bool) -> Vec<(PortUse, u64)> {
     let port_use = |state| if state == TcpState::Listen { PortUse::Listens } else { PortUse::Connects };
     // A connection in TIME_WAIT has inode 0 and belongs to no process.

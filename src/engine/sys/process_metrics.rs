@@ -1,4 +1,5 @@
-//! Process metrics on a service's `/metrics` page: the release, and the standard `process_*` families.
+//! Process metrics on a service's `/metrics` page: the release, and the standard `process_*`
+//! families.
 
 use std::fmt::Write;
 

@@ -42,7 +42,8 @@ pub fn read() -> ProcessStats {
 }
 
 fn open_files() -> Option<u64> {
-    // Since Linux 6.2, the directory's size is the number of descriptors. On older kernels it is 0, so the entries are counted.
+    // Since Linux 6.2, the directory's size is the number of descriptors. On older kernels it is
+    // 0, so the entries are counted.
     match fs::metadata("/proc/self/fd").ok()?.len() {
         0 => Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64),
         count => Some(count),

@@ -1,8 +1,8 @@
-//! The text files of `/proc`, parsed with the crate `procfs-core`. A function takes the text of a file, so it serves this host and a copy
-//! of another host's files ([`FileTree`](crate::FileTree)).
+//! The text files of `/proc`, parsed with the crate `procfs-core`. A function takes the text of a
+//! file, so it serves this host and a copy of another host's files ([`FileTree`](crate::FileTree)).
 //!
-//! The crate rejects a file if any value is missing or malformed. Sandboxes and recorded hosts have shorter files, so missing values are
-//! filled in here, and malformed lines are left out.
+//! The crate rejects a file if any value is missing or malformed. Sandboxes and recorded hosts have
+//! shorter files, so missing values are filled in here, and malformed lines are left out.
 
 use std::fs;
 use std::io::{BufRead, Read};
@@ -46,11 +46,12 @@ const LIMITS: [(&str, &str); 16] = [
     ("realtime timeout", "us"),
 ];
 
-/// A value that the file does not report. The kernel never writes this number: no host has as much memory, and as a limit it is
-/// RLIM_INFINITY, written as `unlimited`.
+/// A value that the file does not report. The kernel never writes this number: no host has as much
+/// memory, and as a limit it is RLIM_INFINITY, written as `unlimited`.
 const UNREPORTED: u64 = u64::MAX;
 
-/// Parses `/proc/meminfo`. The sizes are in bytes; a missing size is 0. `None` if the file does not report `MemTotal`.
+/// Parses `/proc/meminfo`. The sizes are in bytes; a missing size is 0. `None` if the file does not
+/// report `MemTotal`.
 pub fn meminfo(text: &str) -> Option<Meminfo> {
     // The crate cuts a byte off each name, and multiplies kB by 1024 without a check.
     let is_safe = |line: &str| {
@@ -75,7 +76,8 @@ pub fn limits(text: &str) -> Option<Limits> {
     named(&neutral, text, |line| line.split_whitespace().nth(4).is_some())
 }
 
-/// The soft and the hard limit; a limit of `None` means unlimited. `None` if the file does not report the limit.
+/// The soft and the hard limit; a limit of `None` means unlimited. `None` if the file does not
+/// report the limit.
 pub fn soft_and_hard(limit: Limit) -> Option<(Option<u64>, Option<u64>)> {
     let value = |limit| match limit {
         LimitValue::Unlimited => Some(None),
@@ -102,7 +104,8 @@ pub fn routes(text: &str) -> Vec<RouteEntry> {
     rows.flat_map(|row| RouteEntries::from_buf_read(row.as_bytes())).flat_map(|routes| routes.0).collect()
 }
 
-/// Parses `/proc/net/tcp` and `tcp6` of this host line by line. The table of a busy host has thousands of lines.
+/// Parses `/proc/net/tcp` and `tcp6` of this host line by line. The table of a busy host has
+/// thousands of lines.
 pub fn tcp_sockets(table: impl BufRead) -> impl Iterator<Item = TcpNetEntry> {
     let rows = table.lines().skip(1).map_while(Result::ok);
     rows.flat_map(|row| TcpNetEntries::from_buf_read(b"\n".chain(row.as_bytes()), &system()))
@@ -129,7 +132,8 @@ pub fn kernel_stats() -> Option<KernelStats> {
     KernelStats::from_buf_read(fs::read("/proc/stat").ok()?.as_slice(), &system()).ok()
 }
 
-/// What the crate asks about this host. Only the byte order matters for the values that are read here.
+/// What the crate asks about this host. Only the byte order matters for the values that are read
+/// here.
 fn system() -> ExplicitSystemInfo {
     ExplicitSystemInfo {
         boot_time_secs: 0,
@@ -139,8 +143,9 @@ fn system() -> ExplicitSystemInfo {
     }
 }
 
-/// Parses a file of named values. The lines of the file override those of `neutral`, which has all values that the crate requires. If the
-/// crate rejects a line, that line is left out. `is_safe` rejects lines that the crate cannot be given.
+/// Parses a file of named values. The lines of the file override those of `neutral`, which has all
+/// values that the crate requires. If the crate rejects a line, that line is left out. `is_safe`
+/// rejects lines that the crate cannot be given.
 fn named<T: FromBufRead>(neutral: &str, text: &str, is_safe: impl Fn(&str) -> bool) -> Option<T> {
     let parse = |lines: &str| T::from_buf_read(neutral.as_bytes().chain(lines.as_bytes())).ok();
     let safe: Vec<&str> = text.lines().take(LINES_MAX).filter(|line| is_safe(line)).collect();

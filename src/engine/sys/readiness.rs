@@ -8,8 +8,9 @@ use std::time::Duration;
 /// Maximum number of descriptors per call.
 pub const WAIT_MAX: usize = 64;
 
-/// Waits until one of `fds` (at most [`WAIT_MAX`] descriptors) is readable or has failed (a read then fails), `timeout`
-/// has expired, or a signal has arrived. Bit `i` of the result corresponds to `fds[i]`.
+/// Waits until one of `fds` (at most [`WAIT_MAX`] descriptors) is readable or has failed (a read
+/// then fails), `timeout` has expired, or a signal has arrived. Bit `i` of the result corresponds
+/// to `fds[i]`.
 ///
 /// # Errors
 /// Fails with the error from `ppoll`, or if there are too many descriptors.
@@ -25,8 +26,8 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     };
-    // SAFETY: `list` has at least `fds.len()` entries (checked). The time is valid, and a null mask leaves the signal
-    // mask unchanged.
+    // SAFETY: `list` has at least `fds.len()` entries (checked). The time is valid, and a null mask
+    // leaves the signal mask unchanged.
     let rc = unsafe { libc::ppoll(list.as_mut_ptr(), fds.len() as libc::nfds_t, &raw const time, std::ptr::null()) };
     if rc < 0 {
         let error = io::Error::last_os_error();
@@ -35,14 +36,15 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<u6
     Ok(list[..fds.len()].iter().enumerate().filter(|(_, p)| p.revents != 0).fold(0, |bits, (i, _)| bits | 1 << i))
 }
 
-/// Whether the peer of this stream socket has closed or reset the connection. This is known before the bytes that it
-/// sent earlier have been read. Costs one system call, which neither waits nor reads.
+/// Whether the peer of this stream socket has closed or reset the connection. This is known before
+/// the bytes that it sent earlier have been read. Costs one system call, which neither waits nor
+/// reads.
 pub fn is_hung_up(socket: &impl AsFd) -> bool {
     let mut query = libc::pollfd { fd: socket.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: `query` is one entry, and the kernel uses it only during the call.
     let found = unsafe { libc::poll(&raw mut query, 1, 0) };
-    // `POLLHUP` and `POLLERR` are reported without being requested. A signal makes the call fail only if nothing was
-    // found.
+    // `POLLHUP` and `POLLERR` are reported without being requested. A signal makes the call fail
+    // only if nothing was found.
     found > 0
 }
 
@@ -67,7 +69,8 @@ impl WakeEvent {
 
     /// Makes the descriptor readable until [`clear`](WakeEvent::clear) is called.
     pub fn wake(&self) {
-        // The write can fail only if the counter is full, in which case the descriptor is already readable.
+        // The write can fail only if the counter is full, in which case the descriptor is already
+        // readable.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 
@@ -96,7 +99,8 @@ mod tests {
         (connected, listener.accept().unwrap().0)
     }
 
-    /// Waits until the kernel has delivered the end of the connection, which it does asynchronously.
+    /// Waits until the kernel has delivered the end of the connection, which it does
+    /// asynchronously.
     fn wait_until_hung_up(socket: &TcpStream) {
         for _ in 0..10_000 {
             if is_hung_up(socket) {

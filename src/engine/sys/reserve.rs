@@ -1,4 +1,5 @@
-//! Raises the huge page pools on NUMA nodes, checks how many pages the kernel granted, and reverts the pools on failure.
+//! Raises the huge page pools on NUMA nodes, checks how many pages the kernel granted, and reverts
+//! the pools on failure.
 //!
 //! A pool is never shrunk below its original size.
 
@@ -83,8 +84,8 @@ impl HugePagePools for SysfsPools<'_> {
     }
 }
 
-/// Raises each pool to its target. Pools that are already large enough are unchanged. If a target is not reached, all raised
-/// pools are reverted, unless `keep` is set.
+/// Raises each pool to its target. Pools that are already large enough are unchanged. If a target
+/// is not reached, all raised pools are reverted, unless `keep` is set.
 ///
 /// # Errors
 /// Fails if a file cannot be read or written, or if the kernel granted fewer pages.

@@ -1,7 +1,9 @@
-//! A counter in a memfd, which other processes on the host can read, and which shows them whether its owner is running.
+//! A counter in a memfd, which other processes on the host can read, and which shows them whether
+//! its owner is running.
 //!
-//! The mark of the owner is a robust futex: when the thread that holds it ends, also because its process was killed, the kernel changes
-//! the mark. A child process made with `fork` does not inherit it, unlike the owner's sockets, so those would not show the owner's end.
+//! The mark of the owner is a robust futex: when the thread that holds it ends, also because its
+//! process was killed, the kernel changes the mark. A child process made with `fork` does not
+//! inherit it, unlike the owner's sockets, so those would not show the owner's end.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -23,10 +25,12 @@ pub struct SharedCounter(Memory);
 const COUNTER_BYTES: usize = 4096;
 /// Offset of the owner's mark in the file: the number of the owner's thread, or 0.
 const MARK: usize = 8;
-/// The bit that the kernel sets in a robust futex when its owner ends (`FUTEX_OWNER_DIED` in linux/futex.h).
+/// The bit that the kernel sets in a robust futex when its owner ends (`FUTEX_OWNER_DIED` in
+/// linux/futex.h).
 const OWNER_DIED: u32 = 0x4000_0000;
 
-/// An entry in a thread's list of robust futexes, or the list's head (`struct robust_list` in linux/futex.h).
+/// An entry in a thread's list of robust futexes, or the list's head (`struct robust_list` in
+/// linux/futex.h).
 #[repr(C)]
 struct RobustEntry {
     next: *const RobustEntry,
@@ -76,8 +80,9 @@ impl SharedCounter {
         self.value().fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Makes the current thread the owner until the result is dropped or the thread ends. Views then see that the counter has lost its owner.
-    /// The thread must not use other robust futexes. Keeps 32 bytes of memory for good.
+    /// Makes the current thread the owner until the result is dropped or the thread ends. Views
+    /// then see that the counter has lost its owner. The thread must not use other robust futexes.
+    /// Keeps 32 bytes of memory for good.
     ///
     /// # Errors
     /// Fails if the kernel refuses the list.
@@ -90,9 +95,10 @@ impl SharedCounter {
             pending: ptr::null(),
             mark: RobustEntry { next: ptr::null() },
         }));
-        // SAFETY: `list` is valid, and nothing else has its address yet. The entries refer to each other, as the kernel expects.
-        // set_robust_list stores the address. It replaces the list of the C library, which is empty in this thread (see above).
-        // gettid has no memory arguments. (The function of the C library is newer than the oldest one that packages are built for.)
+        // SAFETY: `list` is valid, and nothing else has its address yet. The entries refer to each
+        // other, as the kernel expects. set_robust_list stores the address. It replaces the list of
+        // the C library, which is empty in this thread (see above). gettid has no memory arguments.
+        // (The function of the C library is newer than the oldest one that packages are built for.)
         let (rc, thread) = unsafe {
             let head = &raw const (*list).head;
             let entry = &raw const (*list).mark;
@@ -111,14 +117,16 @@ impl SharedCounter {
 
     #[expect(clippy::cast_possible_truncation, reason = "an address of this process")]
     fn mark(&self) -> &AtomicU32 {
-        // SAFETY: the address is inside a mapping of a whole page, which is valid as long as `self`, and aligned for the type. Other
-        // processes can only read it. This one and the kernel access it only atomically.
+        // SAFETY: the address is inside a mapping of a whole page, which is valid as long as
+        // `self`, and aligned for the type. Other processes can only read it. This one and the
+        // kernel access it only atomically.
         unsafe { AtomicU32::from_ptr((self.0.address() as usize + MARK) as *mut u32) }
     }
 
     fn value(&self) -> &AtomicU64 {
-        // SAFETY: the address is the start of a mapping of a whole page, which is valid and aligned as long as `self`.
-        // Other processes can only read it, and this one only accesses it through this function.
+        // SAFETY: the address is the start of a mapping of a whole page, which is valid and aligned
+        // as long as `self`. Other processes can only read it, and this one only accesses it
+        // through this function.
         unsafe { AtomicU64::from_ptr(self.0.address() as *mut u64) }
     }
 }
@@ -127,8 +135,9 @@ impl Drop for CounterOwner<'_> {
     fn drop(&mut self) {
         // The kernel leaves a mark alone that is not this thread's number.
         self.counter.mark().store(0, Ordering::SeqCst);
-        // SAFETY: the list is never freed. The type is not `Send`, so this is the thread that owns the list, and the kernel reads it only
-        // when this thread ends. The list is then empty: the kernel does not read the mark, whose memory may be unmapped by then.
+        // SAFETY: the list is never freed. The type is not `Send`, so this is the thread that owns
+        // the list, and the kernel reads it only when this thread ends. The list is then empty: the
+        // kernel does not read the mark, whose memory may be unmapped by then.
         unsafe { (*self.list).head.next = &raw const (*self.list).head };
     }
 }
@@ -146,13 +155,13 @@ impl SharedCounterView {
         SharedView::map(file, COUNTER_BYTES as u64).map(SharedCounterView)
     }
 
-    /// The current value; `None` if the counter has no owner. Reads of shared memory before this call are complete when it returns, and
-    /// later ones have not begun.
+    /// The current value; `None` if the counter has no owner. Reads of shared memory before this
+    /// call are complete when it returns, and later ones have not begun.
     pub fn current(&self) -> Option<u64> {
         std::sync::atomic::fence(Ordering::SeqCst);
         let start = self.0.start().as_ptr();
-        // SAFETY: the address is the start of a mapping of a whole page, which is valid and aligned as long as `self`.
-        // The values are only loaded, which needs no write access.
+        // SAFETY: the address is the start of a mapping of a whole page, which is valid and aligned
+        // as long as `self`. The values are only loaded, which needs no write access.
         let (value, mark) = unsafe {
             let mark = AtomicU32::from_ptr(start.add(MARK).cast()).load(Ordering::SeqCst);
             (AtomicU64::from_ptr(start.cast()).load(Ordering::SeqCst), mark)

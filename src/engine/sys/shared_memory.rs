@@ -1,7 +1,8 @@
 //! Memory in a memfd, which processes on the same host can map.
 //!
-//! The owner seals the file, so that it cannot shrink, and so that no other process can write it. A process that maps a
-//! file with these seals never receives SIGBUS for an address in the mapping, even after the owner has ended.
+//! The owner seals the file, so that it cannot shrink, and so that no other process can write it. A
+//! process that maps a file with these seals never receives SIGBUS for an address in the mapping,
+//! even after the owner has ended.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +27,8 @@ pub enum SharedFileError {
     Unsealed,
     #[error("the file has {found} bytes instead of {wanted}")]
     Short { found: u64, wanted: u64 },
-    /// Huge pages that do not exist would be allocated by the reader, from a pool that may be empty.
+    /// Huge pages that do not exist would be allocated by the reader, from a pool that may be
+    /// empty.
     #[error("the file's huge pages are not allocated")]
     Sparse,
     /// The file is not a memfd, or it cannot be mapped.
@@ -57,7 +59,8 @@ impl SharedView {
     /// Maps the first `len` bytes of `file` for reading.
     ///
     /// # Errors
-    /// Fails if a later access to the mapping could raise SIGBUS, or if the kernel rejects the call.
+    /// Fails if a later access to the mapping could raise SIGBUS, or if the kernel rejects the
+    /// call.
     pub fn map(file: &OwnedFd, len: u64) -> Result<SharedView, SharedFileError> {
         if !memfd::is_safe_to_map(file)? {
             return Err(SharedFileError::Unsealed);
@@ -70,7 +73,8 @@ impl SharedView {
         if is_huge && !is_dense(file) {
             return Err(SharedFileError::Sparse);
         }
-        // A mapping of huge pages can only be removed as a whole. The size of such a file is a multiple of its page size.
+        // A mapping of huge pages can only be removed as a whole. The size of such a file is a
+        // multiple of its page size.
         let mapped = usize::try_from(if is_huge { found } else { len }).ok().and_then(NonZeroUsize::new);
         let (Some(mapped), Ok(len)) = (mapped, usize::try_from(len)) else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
@@ -94,9 +98,9 @@ impl SharedView {
     /// Fails if the range exceeds the mapping.
     pub fn read(&self, offset: usize, into: &Slice) -> Result<(), OutOfRange> {
         let from = self.range(offset, into.len())?;
-        // SAFETY: `from` is valid for reading for `into.len()` bytes (just checked), and stays mapped as long as `self`.
-        // `into` is valid for writing for its length. The mappings do not overlap: this one is read-only. memmove is
-        // used because both may have the same pages.
+        // SAFETY: `from` is valid for reading for `into.len()` bytes (just checked), and stays
+        // mapped as long as `self`. `into` is valid for writing for its length. The mappings do not
+        // overlap: this one is read-only. memmove is used because both may have the same pages.
         unsafe { libc::memmove(into.pointer(0).as_ptr().cast(), from.as_ptr().cast(), into.len()) };
         Ok(())
     }
@@ -110,14 +114,16 @@ impl SharedView {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(OutOfRange { offset, len, size: self.len });
         }
-        // SAFETY: `offset` is at most the length of the mapping, so the result is inside it or one past its end.
+        // SAFETY: `offset` is at most the length of the mapping, so the result is inside it or one
+        // past its end.
         Ok(unsafe { self.base.add(offset) })
     }
 }
 
 impl Drop for SharedView {
     fn drop(&mut self) {
-        // SAFETY: `base` and `mapped` describe a mapping that only this value owns. Nothing uses the mapping afterward.
+        // SAFETY: `base` and `mapped` describe a mapping that only this value owns. Nothing uses
+        // the mapping afterward.
         let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped.get()) };
         debug_assert_eq!(rc, 0, "the mapping is owned and complete");
     }
@@ -129,8 +135,8 @@ impl std::fmt::Debug for SharedView {
     }
 }
 
-/// Memory in a memfd of another process, from which bytes are copied. Reading it does not allocate pages that the other
-/// process has not written.
+/// Memory in a memfd of another process, from which bytes are copied. Reading it does not allocate
+/// pages that the other process has not written.
 #[derive(Debug)]
 pub struct SharedSource {
     file: File,
@@ -174,7 +180,8 @@ impl SharedSource {
         is_dense(&self.file)
     }
 
-    /// Copies the bytes at `offset` to `into`. `dense` is a result of [`is_dense`](SharedSource::is_dense).
+    /// Copies the bytes at `offset` to `into`. `dense` is a result of
+    /// [`is_dense`](SharedSource::is_dense).
     ///
     /// # Errors
     /// Fails if the range exceeds the file. Some of the bytes may have been copied.
@@ -200,7 +207,8 @@ impl SharedSource {
     fn read_file(&self, offset: u64, into: &Slice) -> io::Result<()> {
         let mut done = 0;
         while done < into.len() {
-            // SAFETY: the pointer is valid for writing for the rest of the slice. The kernel writes no more than that.
+            // SAFETY: the pointer is valid for writing for the rest of the slice. The kernel writes
+            // no more than that.
             let count = unsafe {
                 let to = into.pointer(done).as_ptr().cast();
                 let at = i64::try_from(offset + done as u64).unwrap_or(i64::MAX);

@@ -1,4 +1,5 @@
-//! Sends from and receives into [`Memory`](crate::Memory), and creates listeners that std cannot create.
+//! Sends from and receives into [`Memory`](crate::Memory), and creates listeners that std cannot
+//! create.
 //!
 //! Each call makes one system call. Loops, deadlines and protocols are up to the callers.
 
@@ -23,9 +24,9 @@ const KEEPALIVE_IDLE_S: u32 = 60;
 const KEEPALIVE_INTERVAL_S: u32 = 10;
 /// Number of unanswered probes after which the connection is closed.
 const KEEPALIVE_PROBES: u32 = 6;
-/// A connection with unacknowledged bytes or a zero window is closed after the same time as an idle one whose probes go
-/// unanswered. (With this option, Linux closes the idle connection after this time too, regardless of the number of
-/// probes, so the two times must match.)
+/// A connection with unacknowledged bytes or a zero window is closed after the same time as an idle
+/// one whose probes go unanswered. (With this option, Linux closes the idle connection after this
+/// time too, regardless of the number of probes, so the two times must match.)
 const UNACKNOWLEDGED_MAX_MS: u32 = (KEEPALIVE_IDLE_S + KEEPALIVE_INTERVAL_S * KEEPALIVE_PROBES) * 1000;
 
 /// Maximum number of parts per call.
@@ -45,12 +46,13 @@ pub enum ReceivePart<'a> {
     Memory(&'a Slice),
 }
 
-/// Sends `parts` one after another. The first `done` bytes, counted across all parts, were sent earlier. Returns the
-/// number of bytes sent by this call. Parts beyond the first [`PARTS_MAX`] are left for another call.
+/// Sends `parts` one after another. The first `done` bytes, counted across all parts, were sent
+/// earlier. Returns the number of bytes sent by this call. Parts beyond the first [`PARTS_MAX`] are
+/// left for another call.
 ///
 /// # Errors
-/// Fails with the error from `sendmsg`: `WouldBlock` if the socket's send timeout expired before any byte was sent.
-/// Never raises SIGPIPE.
+/// Fails with the error from `sendmsg`: `WouldBlock` if the socket's send timeout expired before
+/// any byte was sent. Never raises SIGPIPE.
 pub fn send<'a>(socket: BorrowedFd<'_>, parts: impl Iterator<Item = SendPart<'a>>, done: usize) -> io::Result<usize> {
     let mut vectors = IoVectors::new(done);
     for part in parts {
@@ -60,20 +62,22 @@ pub fn send<'a>(socket: BorrowedFd<'_>, parts: impl Iterator<Item = SendPart<'a>
         }
     }
     vectors.call(|message| {
-        // SAFETY: each part is valid for reading for its length. Bytes and slices are borrowed for at least 'a, and
-        // slices keep their memory alive. The kernel copies the bytes. If a peer writes them at the same time, only the
-        // copied content changes.
+        // SAFETY: each part is valid for reading for its length. Bytes and slices are borrowed for
+        // at least 'a, and slices keep their memory alive. The kernel copies the bytes. If a peer
+        // writes them at the same time, only the copied content changes.
         unsafe { libc::sendmsg(socket.as_raw_fd(), message, libc::MSG_NOSIGNAL) }
     })
 }
 
-/// Receives into `parts` one after another. The first `done` bytes, counted across all parts, were received earlier.
-/// Returns the number of bytes received by this call, or 0 if the peer has closed the connection. Blocks until all
-/// bytes have arrived, the peer has closed the connection, or the socket's receive timeout has expired. Waiting in the
-/// kernel uses a fifth less CPU time than returning after every few segments.
+/// Receives into `parts` one after another. The first `done` bytes, counted across all parts, were
+/// received earlier. Returns the number of bytes received by this call, or 0 if the peer has closed
+/// the connection. Blocks until all bytes have arrived, the peer has closed the connection, or the
+/// socket's receive timeout has expired. Waiting in the kernel uses a fifth less CPU time than
+/// returning after every few segments.
 ///
 /// # Errors
-/// Fails with the error from `recvmsg`: `WouldBlock` if the socket's receive timeout expired before any byte arrived.
+/// Fails with the error from `recvmsg`: `WouldBlock` if the socket's receive timeout expired before
+/// any byte arrived.
 pub fn receive<'a>(
     socket: BorrowedFd<'_>,
     parts: impl Iterator<Item = ReceivePart<'a>>,
@@ -87,9 +91,9 @@ pub fn receive<'a>(
         }
     }
     vectors.call(|message| {
-        // SAFETY: each part is valid for writing for its length. Bytes are borrowed exclusively for 'a. Slices are
-        // borrowed for 'a and keep their memory alive, and no reference to its bytes exists (see `sys::memory`). The
-        // kernel writes no more than the lengths.
+        // SAFETY: each part is valid for writing for its length. Bytes are borrowed exclusively for
+        // 'a. Slices are borrowed for 'a and keep their memory alive, and no reference to its bytes
+        // exists (see `sys::memory`). The kernel writes no more than the lengths.
         unsafe { libc::recvmsg(socket.as_raw_fd(), message, libc::MSG_WAITALL) }
     })
 }
@@ -135,9 +139,11 @@ impl IoVectors {
     }
 }
 
-/// Listens on `at`. Up to `backlog` connections may wait to be accepted. An IPv6 wildcard address accepts IPv4 peers too.
+/// Listens on `at`. Up to `backlog` connections may wait to be accepted. An IPv6 wildcard address
+/// accepts IPv4 peers too.
 ///
-/// std's listener has a fixed backlog of 128, which peers that open a connection per request exceed.
+/// std's listener has a fixed backlog of 128, which peers that open a connection per request
+/// exceed.
 ///
 /// # Errors
 /// Fails with the error from the failed system call.
@@ -153,8 +159,9 @@ pub fn listen(at: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
-/// Closes connections accepted by `listener` two minutes after their peer's host has disappeared. Otherwise, such a
-/// connection and its resources would remain forever. Accepted connections inherit the options.
+/// Closes connections accepted by `listener` two minutes after their peer's host has disappeared.
+/// Otherwise, such a connection and its resources would remain forever. Accepted connections
+/// inherit the options.
 ///
 /// # Errors
 /// Fails with the error from `setsockopt`.
@@ -168,8 +175,8 @@ pub fn enable_keepalive(listener: &impl AsFd) -> io::Result<()> {
 }
 
 /// Sets the options that `listener`'s connections inherit: no delay for small packets, keepalive
-/// ([`enable_keepalive`]), and an error if a call blocks for longer than `limit`. The listener's own `accept` also fails
-/// with `WouldBlock` after that time.
+/// ([`enable_keepalive`]), and an error if a call blocks for longer than `limit`. The listener's
+/// own `accept` also fails with `WouldBlock` after that time.
 ///
 /// # Errors
 /// Fails with the error from `setsockopt`.
@@ -183,7 +190,8 @@ pub fn prepare_listener(listener: &TcpListener, limit: Duration) -> io::Result<(
     Ok(())
 }
 
-/// Makes closing `stream` discard unsent bytes and reset the connection, instead of sending the rest in the background.
+/// Makes closing `stream` discard unsent bytes and reset the connection, instead of sending the
+/// rest in the background.
 ///
 /// # Errors
 /// Fails with the error from `setsockopt`.
@@ -195,13 +203,15 @@ pub fn discard_on_close(stream: &TcpStream) -> io::Result<()> {
 /// Returns the number of bytes that `stream` has received, and that its peer has acknowledged.
 ///
 /// # Errors
-/// Fails with the error from `getsockopt`. A kernel before Linux 4.1 does not count the bytes; the result is then 0.
+/// Fails with the error from `getsockopt`. A kernel before Linux 4.1 does not count the bytes; the
+/// result is then 0.
 pub fn bytes_moved(stream: &TcpStream) -> io::Result<u64> {
     let info = tcp_info(stream)?;
     Ok(number(&info, BYTES_ACKED) + number(&info, BYTES_RECEIVED))
 }
 
-/// The number of bytes of the kernel's `struct tcp_info` up to its 64-bit numbers of bytes (linux/tcp.h). The type in libc may end earlier.
+/// The number of bytes of the kernel's `struct tcp_info` up to its 64-bit numbers of bytes
+/// (linux/tcp.h). The type in libc may end earlier.
 const TCP_INFO_BYTES: usize = 136;
 /// Offset of tcpi_last_data_sent (32 bits).
 const LAST_DATA_SENT: usize = 44;
@@ -209,13 +219,14 @@ const LAST_DATA_SENT: usize = 44;
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
 
-/// The time since the kernel established `stream`, which a listener has accepted, and on which nothing has been sent. The kernel measures it
-/// in ticks of up to 10 ms.
+/// The time since the kernel established `stream`, which a listener has accepted, and on which
+/// nothing has been sent. The kernel measures it in ticks of up to 10 ms.
 ///
 /// # Errors
 /// Fails with the error from `getsockopt`.
 pub fn established_for(stream: &TcpStream) -> io::Result<Duration> {
-    // The kernel initializes this time when it establishes the connection (`tcp_create_openreq_child`).
+    // The kernel initializes this time when it establishes the connection
+    // (`tcp_create_openreq_child`).
     let info = tcp_info(stream)?;
     let millis = info[LAST_DATA_SENT..].first_chunk().copied().map_or(0, u32::from_ne_bytes);
     Ok(Duration::from_millis(u64::from(millis)))
@@ -229,7 +240,8 @@ fn tcp_info(stream: &TcpStream) -> io::Result<[u8; TCP_INFO_BYTES]> {
     let mut info = [0; TCP_INFO_BYTES];
     #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
     let mut length = TCP_INFO_BYTES as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into `info`, which has that size. An older kernel writes fewer.
+    // SAFETY: the kernel writes at most `length` bytes into `info`, which has that size. An older
+    // kernel writes fewer.
     let failed = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -245,7 +257,8 @@ fn tcp_info(stream: &TcpStream) -> io::Result<[u8; TCP_INFO_BYTES]> {
     Ok(info)
 }
 
-/// Returns true if the peer has closed `stream`, or has sent bytes. For a connection on which no bytes are expected.
+/// Returns true if the peer has closed `stream`, or has sent bytes. For a connection on which no
+/// bytes are expected.
 pub fn is_closed_by_peer(stream: &TcpStream) -> bool {
     let mut byte = [0; 1];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
@@ -265,9 +278,9 @@ pub fn enable_rx_timestamps(socket: &impl AsFd) -> io::Result<()> {
 /// Ages above this limit are ignored, because they result from a wall-clock change.
 const AGE_MAX: Duration = Duration::from_secs(10);
 
-/// Receives into `bytes` without blocking. Returns the number of bytes (0 if the peer has closed the connection), and how
-/// long the last byte waited in the kernel, according to its arrival timestamp ([`enable_rx_timestamps`]). Without a
-/// timestamp, that time is zero.
+/// Receives into `bytes` without blocking. Returns the number of bytes (0 if the peer has closed
+/// the connection), and how long the last byte waited in the kernel, according to its arrival
+/// timestamp ([`enable_rx_timestamps`]). Without a timestamp, that time is zero.
 ///
 /// # Errors
 /// Fails with the error from `recvmsg`: `WouldBlock` if no bytes are available.
@@ -284,8 +297,8 @@ pub fn receive_with_age(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<
             _ => None,
         })
     });
-    // The timestamp is wall-clock time. The age is the difference from the current time on the same clock, so only a
-    // clock step in between could make it wrong.
+    // The timestamp is wall-clock time. The age is the difference from the current time on the same
+    // clock, so only a clock step in between could make it wrong.
     let age = arrived.and_then(|at| {
         let now = Duration::from(clock_gettime(ClockId::CLOCK_REALTIME).ok()?);
         now.checked_sub(at).filter(|age| *age <= AGE_MAX)

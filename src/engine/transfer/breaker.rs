@@ -1,8 +1,9 @@
-//! Circuit breaker for a peer: decides when to stop sending requests and when to try again. Pure: `now` is an argument.
+//! Circuit breaker for a peer: decides when to stop sending requests and when to try again. Pure:
+//! `now` is an argument.
 //!
-//! The first failure opens the breaker, and callers then fail immediately. After a pause, one caller may send a probe.
-//! No caller waits long for the probe. Each failed probe doubles the pause, up to [`PAUSE_MAX`]. A successful probe
-//! closes the breaker.
+//! The first failure opens the breaker, and callers then fail immediately. After a pause, one
+//! caller may send a probe. No caller waits long for the probe. Each failed probe doubles the
+//! pause, up to [`PAUSE_MAX`]. A successful probe closes the breaker.
 
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ enum BreakerState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerDecision {
     Ask,
-    /// Fail the call, but send a probe first and report its result. Returned to one caller at a time.
+    /// Fail the call, but send a probe first and report its result. Returned to one caller at a
+    /// time.
     Probe,
     /// A probe is in flight. Its result may arrive soon.
     Probing,
@@ -61,7 +63,8 @@ impl Breaker {
         let pause = match self.state {
             BreakerState::Closed => PAUSE_MIN,
             BreakerState::Open { pause, probing: true, .. } => (pause * 2).min(PAUSE_MAX),
-            // The failure of an operation that started before the breaker opened provides no new information.
+            // The failure of an operation that started before the breaker opened provides no new
+            // information.
             BreakerState::Open { .. } => return,
         };
         self.state = BreakerState::Open { again: now + pause, pause, probing: false };

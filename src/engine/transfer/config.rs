@@ -13,21 +13,22 @@ use mcctl_metadata::{CallLimits, HttpCredentials, MetadataUri};
 /// The configuration with which a transfer engine is started.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
-    /// The segment's name. With `P2PHANDSHAKE`, peers also use the host in the name to reach this engine, and the port
-    /// in the name is ignored.
+    /// The segment's name. With `P2PHANDSHAKE`, peers also use the host in the name to reach this
+    /// engine, and the port in the name is ignored.
     pub local_server_name: String,
     /// URI of the metadata service, or `P2PHANDSHAKE`.
     pub metadata: MetadataUri,
     pub protocol: TransferProtocol,
-    /// The host announced to peers when a metadata service is used. `None` means `MC_TCP_BIND_ADDRESS` if set, else the
-    /// first LAN address.
+    /// The host announced to peers when a metadata service is used. `None` means
+    /// `MC_TCP_BIND_ADDRESS` if set, else the first LAN address.
     pub announce_host: Option<String>,
     pub transport: TransportOptions,
     /// Settings from `MC_*` variables.
     pub settings: TransferSettings,
 }
 
-/// Settings read from the environment, and a few that only the owner sets. The defaults match upstream 0.3.13.
+/// Settings read from the environment, and a few that only the owner sets. The defaults match
+/// upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferSettings {
     /// `MC_METADATA_CLUSTER_ID`: included in every metadata key.
@@ -36,7 +37,8 @@ pub struct TransferSettings {
     pub bind_address: Option<String>,
     /// `MC_LEGACY_RPC_PORT_BINDING`: announce and bind the host and port of `local_server_name`.
     pub legacy_port_binding: bool,
-    /// `MC_MIN_RPC_PORT`, `MC_MAX_RPC_PORT`: range from which the handshake and data ports are chosen.
+    /// `MC_MIN_RPC_PORT`, `MC_MAX_RPC_PORT`: range from which the handshake and data ports are
+    /// chosen.
     pub ports: RangeInclusive<u16>,
     /// `MC_HANDSHAKE_PORT`: port to use if a segment name has none.
     pub handshake_port: u16,
@@ -51,13 +53,14 @@ pub struct TransferSettings {
     pub descriptor_age_max: Option<Duration>,
     /// Limits for a call to the metadata service. Upstream has no setting for them.
     pub metadata: CallLimits,
-    /// What this engine shows to a metadata service over HTTP. Set by the owner: upstream's engine has no credentials.
+    /// What this engine shows to a metadata service over HTTP. Set by the owner: upstream's engine
+    /// has no credentials.
     pub credentials: HttpCredentials,
-    /// The address that the handshake and data ports listen on. `None`: the loopback address if the announced host is one, else all
-    /// addresses. Set by the owner: upstream has no setting for it.
+    /// The address that the handshake and data ports listen on. `None`: the loopback address if the
+    /// announced host is one, else all addresses. Set by the owner: upstream has no setting for it.
     pub listen_on: Option<IpAddr>,
-    /// `MCCTL_SHARED_MEMORY`, `MCCTL_SHARED_MEMORY_SOCKET`: how memory is shared with processes on the same host. Upstream has no setting
-    /// for it.
+    /// `MCCTL_SHARED_MEMORY`, `MCCTL_SHARED_MEMORY_SOCKET`: how memory is shared with processes on
+    /// the same host. Upstream has no setting for it.
     pub shared_memory: SharedMemorySettings,
     pub transports: TransportSettings,
 }
@@ -89,8 +92,8 @@ const PORTS: RangeInclusive<u16> = 15_000..=17_000;
 const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
 
 impl TransferSettings {
-    /// Reads the variables through `lookup`. Returns the settings, and a warning for each invalid value. Invalid values
-    /// are ignored.
+    /// Reads the variables through `lookup`. Returns the settings, and a warning for each invalid
+    /// value. Invalid values are ignored.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (TransferSettings, Vec<String>) {
         let mut read = VariableReader::new(lookup);
         let base = TransferSettings::default();
@@ -124,13 +127,15 @@ impl TransferSettings {
             },
             transports: TransportSettings::read(&mut read),
         };
-        // Upstream's listen backlog has no counterpart in this engine, but an invalid value still causes a warning.
+        // Upstream's listen backlog has no counterpart in this engine, but an invalid value still
+        // causes a warning.
         read.number(&["MC_HANDSHAKE_LISTEN_BACKLOG"], 1..=65_535, 128);
         (settings, read.warnings)
     }
 }
 
-/// Returns the port range, or the default range if either end is invalid. Upstream's misspelled names are accepted too.
+/// Returns the port range, or the default range if either end is invalid. Upstream's misspelled
+/// names are accepted too.
 fn ports(read: &mut VariableReader<'_>) -> RangeInclusive<u16> {
     let before = read.warnings.len();
     let first = read.number(&["MC_MIN_RPC_PORT", "MC_MIN_PRC_PORT"], 1024..=65_535, *PORTS.start());

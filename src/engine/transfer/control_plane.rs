@@ -14,8 +14,8 @@ use mcctl_wire::json::{ConnectionMessage, SegmentDescriptor};
 /// Added to a caller's time limit to cover the round trip between its thread and the runtime.
 const BRIDGE_SLACK: Duration = Duration::from_millis(500);
 
-/// Runs directory requests on the runtime and blocks until they finish. Calling its methods from one of the
-/// runtime's own threads would deadlock.
+/// Runs directory requests on the runtime and blocks until they finish. Calling its methods from
+/// one of the runtime's own threads would deadlock.
 pub(super) struct BlockingControlPlane {
     directory: Arc<dyn SegmentDirectory>,
     runtime: Handle,
@@ -26,8 +26,8 @@ impl BlockingControlPlane {
         BlockingControlPlane { directory, runtime }
     }
 
-    /// Runs `work`, which enforces `limit` itself, on the runtime. Times out if the runtime does not schedule it in
-    /// time.
+    /// Runs `work`, which enforces `limit` itself, on the runtime. Times out if the runtime does
+    /// not schedule it in time.
     fn run<T: Send + 'static>(
         &self,
         segment: &str,

@@ -23,7 +23,8 @@ pub struct EngineCounters {
     pub notices_dropped: u64,
 }
 
-/// Bytes and operations, by direction. Reads and writes are named from the initiator's point of view.
+/// Bytes and operations, by direction. Reads and writes are named from the initiator's point of
+/// view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     pub read_bytes: u64,
@@ -64,10 +65,12 @@ pub struct TargetCounters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCounters {
     pub segment: String,
-    /// The transport: `tcp`, `rdma`, `shared-memory` for a process on the same host, or `memory` for this process's own segment.
+    /// The transport: `tcp`, `rdma`, `shared-memory` for a process on the same host, or `memory`
+    /// for this process's own segment.
     pub transport: &'static str,
     pub flow: Flow,
-    /// The part of `flow` that moved through shared memory. It may be less than all of it: some operations cannot use shared memory.
+    /// The part of `flow` that moved through shared memory. It may be less than all of it: some
+    /// operations cannot use shared memory.
     pub shared: Flow,
     /// Whether the peer is considered down.
     pub down: bool,
@@ -97,8 +100,8 @@ pub struct RailCounters {
     pub written_bytes: u64,
 }
 
-/// A device's failures, by cause. Requests flushed only because another request on the same connection failed are not
-/// counted.
+/// A device's failures, by cause. Requests flushed only because another request on the same
+/// connection failed are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailFailures {
     /// Connections that could not be established.
@@ -107,7 +110,8 @@ pub struct RailFailures {
     pub device: u64,
     /// Requests that the peer rejected because the range is not in its registered memory.
     pub refused: u64,
-    /// Requests to which the peer's device did not respond correctly, and connections that made no progress.
+    /// Requests to which the peer's device did not respond correctly, and connections that made no
+    /// progress.
     pub peer: u64,
 }
 

@@ -17,7 +17,8 @@ pub enum DeviceStep {
     Dial,
     /// Creating queue pairs and moving them from RESET to INIT.
     Init,
-    /// Moving a queue pair from INIT to RTR. The first step that uses the peer's address and QP number.
+    /// Moving a queue pair from INIT to RTR. The first step that uses the peer's address and QP
+    /// number.
     Rtr,
     /// Moving a queue pair from RTR to RTS.
     Rts,
@@ -62,8 +63,8 @@ impl Blame {
         match status {
             status if status.is_local() => Blame::Device,
             status if status.is_remote_access() => Blame::Refusal,
-            // This includes unknown statuses and those that only report a broken connection: another connection may
-            // work.
+            // This includes unknown statuses and those that only report a broken connection:
+            // another connection may work.
             _ => Blame::Peer,
         }
     }
@@ -79,7 +80,8 @@ pub struct DeviceFault {
     pub port: u8,
     /// Our GID index and GID, such as `1 ::ffff:192.0.2.1`; empty if no GID is involved.
     pub gid: String,
-    /// The path of the peer's endpoint (`server@device`), or the peer's segment; empty if no peer is involved.
+    /// The path of the peer's endpoint (`server@device`), or the peer's segment; empty if no peer
+    /// is involved.
     pub peer: String,
     pub step: DeviceStep,
     /// The message from the verbs call, the completion, or the peer.
@@ -90,7 +92,8 @@ pub struct DeviceFault {
 }
 
 impl DeviceFault {
-    /// Whether a retry may succeed if nothing has changed at the peer. `paths` is the number of paths to the peer.
+    /// Whether a retry may succeed if nothing has changed at the peer. `paths` is the number of
+    /// paths to the peer.
     pub fn may_pass(&self, paths: usize) -> bool {
         match (self.blame, self.step) {
             // The peer would reject the same keys again.

@@ -1,4 +1,5 @@
-//! Finds segments and publishes this engine's own, through a metadata service or peers' handshake ports.
+//! Finds segments and publishes this engine's own, through a metadata service or peers' handshake
+//! ports.
 //!
 //! The trait here hides `Env` from the rest of the engine.
 
@@ -27,20 +28,21 @@ pub(super) trait SegmentDirectory: Send + Sync {
     fn find(&self, segment: &str, limit: Duration) -> BoxFuture<'static, Result<SegmentDescriptor, TransferError>>;
     /// Registers our name. Fails if a live engine already owns it.
     fn claim(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Writes our segment document. Claims the name first if we do not own it or have lost it. Fails if a live engine
-    /// owns it.
+    /// Writes our segment document. Claims the name first if we do not own it or have lost it.
+    /// Fails if a live engine owns it.
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Writes our segment document if we own the name. Used after memory has been deregistered. Fails if another engine
-    /// owns the name.
+    /// Writes our segment document if we own the name. Used after memory has been deregistered.
+    /// Fails if another engine owns the name.
     ///
-    /// If the service has lost the name, nothing is written: another engine may be claiming the name at that moment,
-    /// and our document would overwrite its document. An older document of ours may remain in the service and still
-    /// announce the deregistered memory. Peers that can reach us without a name record may then send requests for that
-    /// memory, which are rejected. `publish` corrects the document.
+    /// If the service has lost the name, nothing is written: another engine may be claiming the
+    /// name at that moment, and our document would overwrite its document. An older document of
+    /// ours may remain in the service and still announce the deregistered memory. Peers that can
+    /// reach us without a name record may then send requests for that memory, which are rejected.
+    /// `publish` corrects the document.
     fn update(&self) -> BoxFuture<'static, Result<(), TransferError>>;
-    /// Removes our records. If another engine now owns our name, its records are left alone. The name record is removed
-    /// only if it is ours, and only after the document: an engine that claims a free name may leave an existing
-    /// document unchanged.
+    /// Removes our records. If another engine now owns our name, its records are left alone. The
+    /// name record is removed only if it is ours, and only after the document: an engine that
+    /// claims a free name may leave an existing document unchanged.
     fn withdraw(&self) -> BoxFuture<'static, Result<(), TransferError>>;
     /// Sends `message` to the engine that owns `segment`. Returns whether it was accepted.
     fn notify(&self, segment: &str, message: NotifyMessage) -> BoxFuture<'static, Result<bool, TransferError>>;
@@ -80,7 +82,8 @@ impl OwnSegment {
         document.to_json()
     }
 
-    /// Whether `document` belongs to another engine. A document that cannot be parsed counts as belonging to none.
+    /// Whether `document` belongs to another engine. A document that cannot be parsed counts as
+    /// belonging to none.
     fn is_anothers(&self, document: &[u8]) -> bool {
         let owner_of = |document: &[u8]| {
             let document = SegmentDescriptor::from_json(document).ok().flatten()?;
@@ -90,7 +93,8 @@ impl OwnSegment {
     }
 }
 
-/// The [`SegmentDirectory`] of an engine, which reads descriptors from the metadata service or from peers.
+/// The [`SegmentDirectory`] of an engine, which reads descriptors from the metadata service or from
+/// peers.
 pub(super) struct SegmentResolver<E> {
     shared: Arc<ResolverState<E>>,
 }
@@ -106,7 +110,8 @@ struct ResolverState<E> {
 }
 
 impl<E: Env> SegmentResolver<E> {
-    /// `handshake` is the address at which peers reach our handshake port. `service` is `None` with `P2PHANDSHAKE`.
+    /// `handshake` is the address at which peers reach our handshake port. `service` is `None` with
+    /// `P2PHANDSHAKE`.
     pub(super) fn new(
         env: E,
         own: Arc<OwnSegment>,
@@ -140,8 +145,9 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     fn publish(&self) -> BoxFuture<'static, Result<(), TransferError>> {
         let shared = Arc::clone(&self.shared);
         async move {
-            // Claim the name first: its owner also owns the segment's document, and a takeover removes the old
-            // document. Check the owner every time: a process that was paused may have lost the name in the meantime.
+            // Claim the name first: its owner also owns the segment's document, and a takeover
+            // removes the old document. Check the owner every time: a process that was paused may
+            // have lost the name in the meantime.
             if shared.owner().await? != Some(shared.rpc_meta()) {
                 shared.claim().await?;
             }
@@ -214,8 +220,8 @@ impl<E: Env> SegmentDirectory for SegmentResolver<E> {
     }
 }
 
-/// Timeout for a response from a peer's handshake port. Longer than 5 s, because the peer may first wait that long for
-/// a silent client.
+/// Timeout for a response from a peer's handshake port. Longer than 5 s, because the peer may first
+/// wait that long for a silent client.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(6);
 
 impl<E: Env> ResolverState<E> {
@@ -301,7 +307,8 @@ impl<E: Env> ResolverState<E> {
         if owner.is_some() && !is_ours {
             return Ok(());
         }
-        // Remove the name record last: while it is ours, no other engine writes a document under the name.
+        // Remove the name record last: while it is ours, no other engine writes a document under
+        // the name.
         self.withdraw_document(client, &keys.ram_key(&self.own.name)).await?;
         // If the name had no owner, another engine may have claimed it since we read it.
         if is_ours {
@@ -310,8 +317,8 @@ impl<E: Env> ResolverState<E> {
         Ok(())
     }
 
-    /// Removes our document. Leaves it alone if it belongs to another engine: if the name had no owner, that engine may
-    /// have claimed it since we read it.
+    /// Removes our document. Leaves it alone if it belongs to another engine: if the name had no
+    /// owner, that engine may have claimed it since we read it.
     async fn withdraw_document(&self, client: &MetadataClient, key: &str) -> Result<(), TransferError> {
         let Some(standing) = client.get(key).await? else { return Ok(()) };
         if !self.own.is_anothers(&standing) {
@@ -324,17 +331,17 @@ impl<E: Env> ResolverState<E> {
         TransferError::NameTaken { name: self.own.name.clone(), owner: owner.to_string() }
     }
 
-    /// Returns the owner of our name, if the record can be parsed. Without a metadata service, this engine is the
-    /// owner.
+    /// Returns the owner of our name, if the record can be parsed. Without a metadata service, this
+    /// engine is the owner.
     async fn owner(&self) -> Result<Option<RpcMeta>, TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(Some(self.rpc_meta())) };
         let there = client.get(&keys.rpc_meta_key(&self.own.name)).await?;
         Ok(there.and_then(|body| RpcMeta::from_json(&body).ok()))
     }
 
-    /// Claims our name. Upstream's metadata services reject a second `rpc_meta` record for a name, so the record of a
-    /// killed process would make its name unusable forever. If our record is rejected and the previous owner does not
-    /// respond, its records are removed.
+    /// Claims our name. Upstream's metadata services reject a second `rpc_meta` record for a name,
+    /// so the record of a killed process would make its name unusable forever. If our record is
+    /// rejected and the previous owner does not respond, its records are removed.
     async fn claim(&self) -> Result<(), TransferError> {
         let Some((client, keys)) = &self.service else { return Ok(()) };
         let name = &self.own.name;

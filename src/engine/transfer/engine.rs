@@ -25,8 +25,9 @@ use mcctl_wire::json::{NotifyMessage, SegmentDescriptor};
 /// Timeout for opening a segment.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Exposes this process's memory to peers, and reads and writes peers' memory. Cheap to clone. Dropping the last clone
-/// closes the engine, but only [`shutdown`](TransferEngine::shutdown) removes its records from a metadata service.
+/// Exposes this process's memory to peers, and reads and writes peers' memory. Cheap to clone.
+/// Dropping the last clone closes the engine, but only [`shutdown`](TransferEngine::shutdown)
+/// removes its records from a metadata service.
 #[derive(Clone)]
 pub struct TransferEngine {
     inner: Arc<EngineInner>,
@@ -35,7 +36,8 @@ pub struct TransferEngine {
 struct EngineInner {
     names: EngineNames,
     regions: Arc<RwLock<Regions>>,
-    /// Serializes registrations to keep the transport and `regions` consistent. Threads that only read `regions` do not take this lock.
+    /// Serializes registrations to keep the transport and `regions` consistent. Threads that only
+    /// read `regions` do not take this lock.
     registering: Mutex<()>,
     shared: Arc<SharedMemoryHost>,
     context: Arc<RemoteContext>,
@@ -103,8 +105,9 @@ impl TransferEngine {
         &self.inner.names.segment
     }
 
-    /// Returns the address by which a master identifies our segment (`te_endpoint`). With `P2PHANDSHAKE` it is the
-    /// `host:port` of the handshake port (IPv6 without brackets, like upstream). Otherwise it is the segment's name.
+    /// Returns the address by which a master identifies our segment (`te_endpoint`). With
+    /// `P2PHANDSHAKE` it is the `host:port` of the handshake port (IPv6 without brackets, like
+    /// upstream). Otherwise it is the segment's name.
     pub fn endpoint(&self) -> &str {
         &self.inner.names.endpoint
     }
@@ -114,8 +117,9 @@ impl TransferEngine {
         &self.inner.names.handshake
     }
 
-    /// Returns upstream's name for the transport in use, such as `tcp`. It differs from the configured one if
-    /// [`TransportOptions::allow_tcp_fallback`](crate::TransportOptions) caused a fallback.
+    /// Returns upstream's name for the transport in use, such as `tcp`. It differs from the
+    /// configured one if [`TransportOptions::allow_tcp_fallback`](crate::TransportOptions) caused a
+    /// fallback.
     pub fn protocol(&self) -> &'static str {
         self.inner.context.transport.protocol()
     }
@@ -130,12 +134,13 @@ impl TransferEngine {
         segment == self.inner.names.segment || segment == self.inner.names.endpoint
     }
 
-    /// Registers `memory`. If `access` is [`Access::Remote`], peers may access it from now on. The engine shares
-    /// ownership until [`deregister`](TransferEngine::deregister) is called.
+    /// Registers `memory`. If `access` is [`Access::Remote`], peers may access it from now on. The
+    /// engine shares ownership until [`deregister`](TransferEngine::deregister) is called.
     ///
     /// # Errors
-    /// Fails if the memory is empty or overlaps a registered region, if a device cannot register it, or if the metadata
-    /// service does not accept the new document. On failure, the memory is not registered.
+    /// Fails if the memory is empty or overlaps a registered region, if a device cannot register
+    /// it, or if the metadata service does not accept the new document. On failure, the memory is
+    /// not registered.
     pub async fn register(&self, memory: &Arc<Memory>, access: Access) -> Result<Registration, TransferError> {
         let mut done = self.register_all(&[(Arc::clone(memory), access)]).await?;
         Ok(done.pop().expect("one registration per memory region"))
@@ -153,20 +158,23 @@ impl TransferEngine {
         let added = added.unwrap_or(Err(TransferError::Stopped))?;
         if announced && let Err(error) = self.inner.context.directory.publish().await {
             let inner = Arc::clone(&self.inner);
-            // A runtime that is shutting down skips this task. In that case, the engine is shutting down too.
+            // A runtime that is shutting down skips this task. In that case, the engine is shutting
+            // down too.
             let _ = tokio::task::spawn_blocking(move || inner.take_back(added)).await;
             return Err(error);
         }
         Ok(added)
     }
 
-    /// Removes a registration. Peers' later requests cannot access the memory. A request in flight may still access it,
-    /// and keeps it alive until the request ends. (If the metadata service has lost our name but not our document, the
-    /// document announces the memory until [`republish`](TransferEngine::republish) is called.)
+    /// Removes a registration. Peers' later requests cannot access the memory. A request in flight
+    /// may still access it, and keeps it alive until the request ends. (If the metadata service has
+    /// lost our name but not our document, the document announces the memory until
+    /// [`republish`](TransferEngine::republish) is called.)
     ///
     /// # Errors
-    /// Fails if the metadata service does not accept the new document, or if another engine now owns our name.
-    /// That engine's document is left alone. Peers cannot access the memory even if this call fails.
+    /// Fails if the metadata service does not accept the new document, or if another engine now
+    /// owns our name. That engine's document is left alone. Peers cannot access the memory even if
+    /// this call fails.
     pub async fn deregister(&self, registration: Registration) -> Result<(), TransferError> {
         let inner = Arc::clone(&self.inner);
         let address = registration.address;
@@ -186,16 +194,19 @@ impl TransferEngine {
         self.inner.context.directory.publish().await
     }
 
-    /// Ends all transfers to and from our memory that peers and this process itself have begun so far, so that the memory can be used for
-    /// something else. Closes the connections that peers have opened, and waits until requests in progress have ended. Connections that are
-    /// opened afterward are served, and transfers that are submitted afterward are carried out. Returns the number of closed connections.
+    /// Ends all transfers to and from our memory that peers and this process itself have begun so
+    /// far, so that the memory can be used for something else. Closes the connections that peers
+    /// have opened, and waits until requests in progress have ended. Connections that are opened
+    /// afterward are served, and transfers that are submitted afterward are carried out. Returns
+    /// the number of closed connections.
     ///
     /// # Errors
     /// [`TransferError::StillInUse`] if a request has not ended within `limit`.
     pub async fn end_inbound(&self, limit: Duration) -> Result<usize, TransferError> {
         let inner = Arc::clone(&self.inner);
         let ending = move || {
-            // Before the era ends, so that a connection that is accepted meanwhile does not combine the old generation with the new era.
+            // Before the era ends, so that a connection that is accepted meanwhile does not combine
+            // the old generation with the new era.
             inner.shared.end_generation();
             // Waits for copies in progress, also those for processes on this host.
             inner.context.eras.end();
@@ -231,7 +242,8 @@ impl TransferEngine {
         }
     }
 
-    /// Reads and writes `segment`'s memory; see [`PendingTransfer`]. `limit` applies to the whole batch.
+    /// Reads and writes `segment`'s memory; see [`PendingTransfer`]. `limit` applies to the whole
+    /// batch.
     pub fn submit(&self, segment: &str, ops: Vec<Op>, limit: Duration) -> PendingTransfer {
         let now = (self.inner.context.clock)();
         let rules = BatchRules::until(Deadline::after(now, limit));
@@ -246,7 +258,8 @@ impl TransferEngine {
         self.submit(segment, ops, limit).finish().await.into_iter().collect()
     }
 
-    /// Sends a message to the engine that owns `segment`. Returns `false` if that engine does not accept it.
+    /// Sends a message to the engine that owns `segment`. Returns `false` if that engine does not
+    /// accept it.
     ///
     /// # Errors
     /// Fails if the engine cannot be reached.
@@ -255,8 +268,8 @@ impl TransferEngine {
         self.inner.context.directory.notify(segment, message).await
     }
 
-    /// Returns the messages received from peers since the last call. The oldest may have been dropped if this method
-    /// has not been called for a long time.
+    /// Returns the messages received from peers since the last call. The oldest may have been
+    /// dropped if this method has not been called for a long time.
     pub fn take_notifications(&self) -> Vec<NotifyMessage> {
         self.inner.notifications.take()
     }
@@ -277,9 +290,9 @@ impl TransferEngine {
         self.inner.context.directory.find(segment, limit).await
     }
 
-    /// Probes every path to the segment that `descriptor` describes, using separate connections for each path. `limit`
-    /// applies to each response from the peer. Setting `stop` skips the remaining paths. With TCP there are no paths to
-    /// probe.
+    /// Probes every path to the segment that `descriptor` describes, using separate connections for
+    /// each path. `limit` applies to each response from the peer. Setting `stop` skips the
+    /// remaining paths. With TCP there are no paths to probe.
     ///
     /// # Errors
     /// Fails if the descriptor contains no reachable device.
@@ -319,8 +332,8 @@ impl TransferEngine {
         self.inner.context.transport.devices().map(TransportDevices::rails).unwrap_or_default()
     }
 
-    /// Returns the counters for each cached segment. (A segment that has not been used for five minutes is dropped when
-    /// another one is used.)
+    /// Returns the counters for each cached segment. (A segment that has not been used for five
+    /// minutes is dropped when another one is used.)
     pub fn peers(&self) -> Vec<PeerCounters> {
         let remotes = self.inner.remotes.read().unwrap_or_else(PoisonError::into_inner);
         remotes.iter().map(|remote| remote.counters()).collect()
@@ -337,7 +350,8 @@ impl TransferEngine {
         self.inner.known(segment, now).map_or(self.protocol(), |remote| remote.transport())
     }
 
-    /// Removes our records from the metadata service, closes all ports and connections, and releases all memory.
+    /// Removes our records from the metadata service, closes all ports and connections, and
+    /// releases all memory.
     ///
     /// # Errors
     /// Fails if the records could not be removed. Everything else is still done.

@@ -143,7 +143,8 @@ pub enum TransferError {
         #[source]
         source: Arc<io::Error>,
     },
-    /// The peer's memory may contain something else since. Nothing was read, and no byte of a write was sent.
+    /// The peer's memory may contain something else since. Nothing was read, and no byte of a write
+    /// was sent.
     #[error("segment {segment} ended the transfers that were submitted before")]
     Ended { segment: String },
     /// A step exceeded its limit.
@@ -179,9 +180,9 @@ impl TransferError {
         ErrorChain(self)
     }
 
-    /// Whether bytes of a write that failed with this error may still reach the peer's memory. This can happen if a
-    /// stopped process resumes and reads its sockets. As long as it can happen, the target range must not be assigned
-    /// to another object.
+    /// Whether bytes of a write that failed with this error may still reach the peer's memory. This
+    /// can happen if a stopped process resumes and reads its sockets. As long as it can happen, the
+    /// target range must not be assigned to another object.
     pub fn may_still_land(&self) -> bool {
         match self {
             TransferError::Lost { step, .. } | TransferError::Timeout { step, .. } => {
@@ -194,8 +195,8 @@ impl TransferError {
         }
     }
 
-    /// Whether the peer ended its transfers after the operation was submitted. The addresses of the operation are outdated, so it must not be
-    /// sent again.
+    /// Whether the peer ended its transfers after the operation was submitted. The addresses of the
+    /// operation are outdated, so it must not be sent again.
     pub fn is_ended(&self) -> bool {
         matches!(self, TransferError::Ended { .. })
     }
@@ -219,7 +220,8 @@ impl TransferError {
         }
     }
 
-    /// Whether the error indicates that the peer, or the path to it, is down. A rejected request does not.
+    /// Whether the error indicates that the peer, or the path to it, is down. A rejected request
+    /// does not.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             TransferError::Metadata(error) => error.is_retryable(),

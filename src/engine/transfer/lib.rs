@@ -1,13 +1,15 @@
-//! Moves bytes between segments. A segment is one process's registered memory, which other processes read and write
-//! directly.
+//! Moves bytes between segments. A segment is one process's registered memory, which other
+//! processes read and write directly.
 //!
-//! Start with [`TransferEngine`]. It exposes this process's memory ([`TransferEngine::register`]), and reads and writes
-//! other processes' memory ([`TransferEngine::submit`]) through a [`transport`]. Addresses on the wire are virtual
-//! addresses in the owning process. Only memory registered for remote access can be reached (upstream's TCP transport
-//! serves all of a process's memory).
+//! Start with [`TransferEngine`]. It exposes this process's memory ([`TransferEngine::register`]),
+//! and reads and writes other processes' memory ([`TransferEngine::submit`]) through a
+//! [`transport`]. Addresses on the wire are virtual addresses in the owning process. Only memory
+//! registered for remote access can be reached (upstream's TCP transport serves all of a process's
+//! memory).
 //!
-//! Control traffic (handshakes, metadata) is async and goes through `Env`. The data plane blocks, and uses sockets or
-//! verbs directly: see [`tcp`] and [`rdma`]. Processes on the same host use [`shared_memory`] instead, where they can.
+//! Control traffic (handshakes, metadata) is async and goes through `Env`. The data plane blocks,
+//! and uses sockets or verbs directly: see [`tcp`] and [`rdma`]. Processes on the same host use
+//! [`shared_memory`] instead, where they can.
 //!
 //! Upstream: `transfer_engine_impl.cpp`, `transfer_metadata.cpp`, `tcp_transport.cpp`.
 #![forbid(unsafe_code)]

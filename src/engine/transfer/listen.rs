@@ -76,9 +76,9 @@ async fn listen_in_range<E: Env>(
     Err(no_port("handshake port", &settings.ports, PORT_TRIES, last))
 }
 
-/// Returns the address to bind for an announced `host`: the owner's choice if it has made one, else the loopback address if
-/// that is what is announced, else the wildcard address for its family. (Upstream always binds the wildcard address, and
-/// so serves any client that finds the port.)
+/// Returns the address to bind for an announced `host`: the owner's choice if it has made one, else
+/// the loopback address if that is what is announced, else the wildcard address for its family.
+/// (Upstream always binds the wildcard address, and so serves any client that finds the port.)
 fn address_to_bind(settings: &TransferSettings, host: &str, port: u16) -> HostPort {
     if let Some(address) = settings.listen_on.or_else(|| loopback_to_bind(host)) {
         return HostPort::new(address.to_string(), port);

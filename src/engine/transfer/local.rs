@@ -10,8 +10,9 @@ use crate::types::{BatchRules, Deadline, Op, OpKind};
 use mcctl_sys::Slice;
 use mcctl_wire::json::SegmentDescriptor;
 
-/// The times between the ends of inbound transfers ([`DataTransport::end_inbound`]), which end the local ones too. An operation belongs to the
-/// era in which it was submitted, and is rejected in a later one.
+/// The times between the ends of inbound transfers ([`DataTransport::end_inbound`]), which end the
+/// local ones too. An operation belongs to the era in which it was submitted, and is rejected in a
+/// later one.
 ///
 /// [`DataTransport::end_inbound`]: crate::transport::DataTransport::end_inbound
 #[derive(Debug, Default)]
@@ -41,7 +42,8 @@ impl TransferEra {
     }
 }
 
-/// This process as a peer of itself. It can access all registered memory, even memory that other processes cannot access.
+/// This process as a peer of itself. It can access all registered memory, even memory that other
+/// processes cannot access.
 #[derive(Clone)]
 pub struct LocalPeer {
     segment: String,

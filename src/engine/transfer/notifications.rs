@@ -1,5 +1,5 @@
-//! Handles requests to our handshake port, and queues messages from peers until the owner fetches them. The queue is
-//! bounded: when it is full, the oldest messages are dropped.
+//! Handles requests to our handshake port, and queues messages from peers until the owner fetches
+//! them. The queue is bounded: when it is full, the oldest messages are dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,8 @@ use mcctl_wire::json::{ConnectionMessage, NotifyMessage};
 
 /// Maximum number of queued messages. Beyond this, the oldest are dropped.
 const NOTICES_MAX: usize = 1024;
-/// Maximum total size of the queued messages, in bytes. A single message that exceeds it is rejected.
+/// Maximum total size of the queued messages, in bytes. A single message that exceeds it is
+/// rejected.
 const NOTICES_BYTES_MAX: usize = 1 << 20;
 
 /// The handler for our handshake port: serves our segment document and queues messages.

@@ -5,14 +5,14 @@
 pub struct TransportOptions {
     /// The devices to use. An empty list means every usable device.
     pub devices: Vec<String>,
-    /// Fall back to TCP if the transport is unavailable on this host. Peers must fall back too, because a peer can only
-    /// be reached over the protocol that it announces.
+    /// Fall back to TCP if the transport is unavailable on this host. Peers must fall back too,
+    /// because a peer can only be reached over the protocol that it announces.
     pub allow_tcp_fallback: bool,
 }
 
 impl TransportOptions {
-    /// Parses upstream's device list, as in `--device_name`: names separated by commas. An empty list or
-    /// `auto-discovery` selects all devices.
+    /// Parses upstream's device list, as in `--device_name`: names separated by commas. An empty
+    /// list or `auto-discovery` selects all devices.
     pub fn parse(devices: &str) -> TransportOptions {
         let names = devices.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "auto-discovery");
         TransportOptions { devices: names.map(str::to_owned).collect(), allow_tcp_fallback: false }

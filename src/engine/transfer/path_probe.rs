@@ -55,7 +55,8 @@ pub struct ProbedPath {
     pub their_gid: Ipv6Addr,
     /// The probe that used our current GID.
     pub attempt: PathProbe,
-    /// Probes with other GIDs, run only for a device's first failure that the GID may have caused. Empty otherwise.
+    /// Probes with other GIDs, run only for a device's first failure that the GID may have caused.
+    /// Empty otherwise.
     pub others: Vec<PathProbe>,
 }
 

@@ -12,7 +12,8 @@ pub(crate) fn draw(ports: &RangeInclusive<u16>, random: u64) -> u16 {
     ports.start() + u16::try_from(random % span).expect("less than the span, which is at most 65536")
 }
 
-/// Returns the error for `what` if none of `ports` could be bound in `tries` attempts. `source` is the last error.
+/// Returns the error for `what` if none of `ports` could be bound in `tries` attempts. `source` is
+/// the last error.
 pub(crate) fn no_port(what: &'static str, ports: &RangeInclusive<u16>, tries: u32, source: io::Error) -> TransferError {
     TransferError::NoPort { what, first: *ports.start(), last: *ports.end(), tries, source: Arc::new(source) }
 }

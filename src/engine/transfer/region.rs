@@ -1,5 +1,5 @@
-//! The table of registered memory regions: which ranges peers may access, and which the segment document announces.
-//! Pure.
+//! The table of registered memory regions: which ranges peers may access, and which the segment
+//! document announces. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,13 +64,14 @@ impl Regions {
         self.by_address.remove(&address)
     }
 
-    /// Returns the bytes `[address, address + length)` if they lie within a single region that peers may access.
-    /// Returns `None` for an empty range and for one that spans two regions.
+    /// Returns the bytes `[address, address + length)` if they lie within a single region that
+    /// peers may access. Returns `None` for an empty range and for one that spans two regions.
     pub fn reach(&self, address: u64, length: u64) -> Option<Slice> {
         self.find(address, length, |region| region.access == Access::Remote)
     }
 
-    /// Same as [`reach`](Regions::reach), but for this process itself, which may access every region.
+    /// Same as [`reach`](Regions::reach), but for this process itself, which may access every
+    /// region.
     pub fn reach_locally(&self, address: u64, length: u64) -> Option<Slice> {
         self.find(address, length, |_| true)
     }
@@ -84,7 +85,8 @@ impl Regions {
         region.memory.slice(offset, usize::try_from(length).ok()?).ok()
     }
 
-    /// The regions listed in the segment document (all regions that peers may access), in registration order.
+    /// The regions listed in the segment document (all regions that peers may access), in
+    /// registration order.
     pub fn published(&self) -> Vec<&Region> {
         let mut regions: Vec<_> = self.by_address.values().filter(|r| r.access == Access::Remote).collect();
         regions.sort_by_key(|r| r.order);

@@ -1,4 +1,5 @@
-//! State kept for a remote segment: its descriptor, the connections to it, and whether its owner is up.
+//! State kept for a remote segment: its descriptor, the connections to it, and whether its owner is
+//! up.
 //!
 //! Everything here blocks, and runs on the thread that waits for a batch.
 
@@ -22,7 +23,8 @@ use mcctl_wire::json::SegmentDescriptor;
 const FIND_LIMIT: Duration = Duration::from_secs(6);
 /// Timeout for probing a peer that is down. No caller waits that long.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
-/// How long a caller waits for a probe in flight: long enough for a nearby live peer, short enough to be negligible.
+/// How long a caller waits for a probe in flight: long enough for a nearby live peer, short enough
+/// to be negligible.
 const PROBE_PATIENCE: Duration = Duration::from_millis(20);
 /// A descriptor younger than this is not fetched again after a rejected request.
 const REFRESH_AGE_MIN: Duration = Duration::from_secs(1);
@@ -152,7 +154,8 @@ impl RemoteSegment {
         Submission { era: self.context.eras.current(), bound: peer.and_then(DataPeer::bound) }
     }
 
-    /// Runs `ops` until they complete or their deadline passes. Returns their results in the order of `ops`.
+    /// Runs `ops` until they complete or their deadline passes. Returns their results in the order
+    /// of `ops`.
     pub(super) fn transfer(
         self: &Arc<Self>,
         ops: Vec<Op>,
@@ -238,8 +241,8 @@ impl RemoteSegment {
         (results, faults)
     }
 
-    /// Retries failed operations that may succeed with a newer descriptor or a new connection: the peer may have
-    /// restarted since the descriptor was fetched.
+    /// Retries failed operations that may succeed with a newer descriptor or a new connection: the
+    /// peer may have restarted since the descriptor was fetched.
     fn retry_failed(
         self: &Arc<Self>,
         known: &ResolvedPeer,
@@ -313,8 +316,8 @@ impl RemoteSegment {
         state.breaker.failed((self.context.clock)());
     }
 
-    /// Returns the segment's descriptor and peer, and whether this call fetched them. Fetches them if they are not
-    /// cached.
+    /// Returns the segment's descriptor and peer, and whether this call fetched them. Fetches them
+    /// if they are not cached.
     fn resolve(self: &Arc<Self>, deadline: Deadline) -> Result<(ResolvedPeer, bool), TransferError> {
         let mut waited = Duration::ZERO;
         let mut state = self.state();
@@ -353,7 +356,8 @@ impl RemoteSegment {
         }
     }
 
-    /// Fetches the descriptor. If another thread is already fetching it, waits for that thread's result.
+    /// Fetches the descriptor. If another thread is already fetching it, waits for that thread's
+    /// result.
     fn refresh(self: &Arc<Self>, deadline: Deadline) -> Result<ResolvedPeer, TransferError> {
         let mut state = self.state();
         let asked = (self.context.clock)();
@@ -392,7 +396,8 @@ impl RemoteSegment {
             let protocol = descriptor.protocol;
             return Err(TransferError::PeerProtocol { segment, protocol });
         }
-        // A peer that was created before its node shared memory, or without it, does not notice the announcement.
+        // A peer that was created before its node shared memory, or without it, does not notice the
+        // announcement.
         let announces_same = |known: &ResolvedPeer| {
             !self.context.shared_memory.enabled || known.descriptor.shared_memory == descriptor.shared_memory
         };
@@ -409,7 +414,8 @@ impl RemoteSegment {
         Ok(known)
     }
 
-    /// Returns `peer`, with shared memory in addition if its descriptor announces it and the configuration allows it.
+    /// Returns `peer`, with shared memory in addition if its descriptor announces it and the
+    /// configuration allows it.
     fn share_memory(&self, descriptor: &SegmentDescriptor, peer: Arc<dyn DataPeer>) -> Arc<dyn DataPeer> {
         let RemoteContext { shared_memory, clock, .. } = &*self.context;
         match &descriptor.shared_memory {
@@ -467,7 +473,8 @@ impl RemoteSegment {
     }
 }
 
-/// Call if the peer has ended its transfers. It may have closed connections to do so, which does not mean that it is down.
+/// Call if the peer has ended its transfers. It may have closed connections to do so, which does
+/// not mean that it is down.
 fn end_failed(segment: &str, results: &mut [OpAttempt]) {
     for failed in results.iter_mut().filter_map(|result| result.as_mut().err()) {
         let (op, fault) = &mut **failed;
@@ -480,7 +487,8 @@ fn end_failed(segment: &str, results: &mut [OpAttempt]) {
     }
 }
 
-/// The state of both sides when operations were submitted. They may run later, and must not be carried into another state.
+/// The state of both sides when operations were submitted. They may run later, and must not be
+/// carried into another state.
 pub(super) struct Submission {
     /// This process's era, for operations on its own segment.
     era: u64,
@@ -497,7 +505,8 @@ impl Submission {
 /// The result of one operation. A failed operation is returned with its fault.
 type OpAttempt = Result<(), Box<(Op, TransferFault)>>;
 
-/// A submitted batch. With TCP, nothing happens until a thread waits for the batch, because that thread does the work.
+/// A submitted batch. With TCP, nothing happens until a thread waits for the batch, because that
+/// thread does the work.
 #[must_use = "a batch may never run unless it is waited for"]
 pub struct PendingTransfer {
     remote: Result<(Arc<RemoteSegment>, Submission), TransferError>,
@@ -531,8 +540,8 @@ impl PendingTransfer {
         self
     }
 
-    /// Blocks until every operation has ended, then returns the results in submission order. No byte moves after that.
-    /// In async code, use [`finish`](PendingTransfer::finish).
+    /// Blocks until every operation has ended, then returns the results in submission order. No
+    /// byte moves after that. In async code, use [`finish`](PendingTransfer::finish).
     pub fn wait(self) -> Vec<Result<(), TransferError>> {
         match self.remote {
             Ok((remote, submission)) => remote.transfer(self.ops, self.rules, &submission),

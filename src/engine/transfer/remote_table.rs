@@ -1,11 +1,12 @@
 //! The table of cached remote segments and its eviction. Pure: `now` is an argument.
 //!
-//! A cached segment costs a descriptor, a breaker and up to four connections, which both sides keep open. Segments that
-//! have not been used for a while are dropped. If the table is full, the least recently used ones are evicted. A
-//! segment in use (another `Arc` exists) is never dropped.
+//! A cached segment costs a descriptor, a breaker and up to four connections, which both sides keep
+//! open. Segments that have not been used for a while are dropped. If the table is full, the least
+//! recently used ones are evicted. A segment in use (another `Arc` exists) is never dropped.
 //!
-//! There is no timer: the table is swept when a segment is requested and the last sweep was at least a minute ago. An
-//! idle engine keeps its cached segments and connections, but their number cannot grow.
+//! There is no timer: the table is swept when a segment is requested and the last sweep was at
+//! least a minute ago. An idle engine keeps its cached segments and connections, but their number
+//! cannot grow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ pub(super) const REMOTES_MAX: usize = 65_536;
 const UNUSED_MAX: Duration = Duration::from_secs(5 * 60);
 /// Minimum time between sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// A full table evicts one in this many entries, so that most insertions do not scan the whole table.
+/// A full table evicts one in this many entries, so that most insertions do not scan the whole
+/// table.
 const MAKE_ROOM: usize = 16;
 
 /// Cached segments, by name.
@@ -37,7 +39,8 @@ struct RemoteEntry<R> {
 }
 
 impl<R> RemoteEntry<R> {
-    /// Whether only the table has a reference to the segment. (A new reference is cloned from the table's or from an existing one.)
+    /// Whether only the table has a reference to the segment. (A new reference is cloned from the
+    /// table's or from an existing one.)
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.remote) == 1
     }
@@ -65,8 +68,8 @@ impl<R> RemoteTable<R> {
         now.since(self.swept) >= SWEEP_EVERY
     }
 
-    /// If a sweep is due, removes entries that have not been used for a long time. Returns them so that the caller can
-    /// drop them after releasing the lock.
+    /// If a sweep is due, removes entries that have not been used for a long time. Returns them so
+    /// that the caller can drop them after releasing the lock.
     pub(super) fn sweep(&mut self, now: Mono) -> Vec<Arc<R>> {
         if !self.is_sweep_due(now) {
             return Vec::new();
@@ -79,8 +82,8 @@ impl<R> RemoteTable<R> {
         self.table.extract_if(|_, entry| unused(entry)).map(|(_, entry)| entry.remote).collect()
     }
 
-    /// Returns the entry for `name`, creating it if missing, and marks it as used at `now`. Adds evicted entries to
-    /// `evicted`.
+    /// Returns the entry for `name`, creating it if missing, and marks it as used at `now`. Adds
+    /// evicted entries to `evicted`.
     ///
     /// # Errors
     /// Fails with [`TableFull`] if every entry is in use.

@@ -24,12 +24,12 @@ use mcctl_metadata::{MetadataClient, MetadataUri};
 use mcctl_sys::env::{Env, Net};
 
 impl TransferEngine {
-    /// Starts an engine: binds the handshake and data ports, publishes the name, and starts serving peers. Must be
-    /// called on a tokio runtime, which then serves the handshake port.
+    /// Starts an engine: binds the handshake and data ports, publishes the name, and starts serving
+    /// peers. Must be called on a tokio runtime, which then serves the handshake port.
     ///
     /// # Errors
-    /// Fails if the name or protocol is invalid, if no port is free, or if the metadata service rejects the request or
-    /// does not respond. On failure, nothing is left running or registered.
+    /// Fails if the name or protocol is invalid, if no port is free, or if the metadata service
+    /// rejects the request or does not respond. On failure, nothing is left running or registered.
     pub async fn start<E: Env>(config: TransferConfig, env: E) -> Result<TransferEngine, TransferError> {
         let settings = Arc::new(config.settings.clone());
         let service = metadata_service(&config)?;
@@ -94,8 +94,8 @@ fn engine_names(config: &TransferConfig, handshake: HostPort) -> EngineNames {
     EngineNames { segment, endpoint, handshake }
 }
 
-/// The clock also counts while the host is suspended: a transfer that continues after its deadline could write to memory that belongs to
-/// another object by then.
+/// The clock also counts while the host is suspended: a transfer that continues after its deadline
+/// could write to memory that belongs to another object by then.
 fn clock<E: Env>(env: &E) -> MonoClock {
     let env = env.clone();
     Arc::new(move || env.boottime())

@@ -1,5 +1,5 @@
-//! The transport interface. A transport registers memory, describes itself in the segment document, and runs batches of
-//! one-sided operations on a peer.
+//! The transport interface. A transport registers memory, describes itself in the segment document,
+//! and runs batches of one-sided operations on a peer.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,9 +25,9 @@ pub trait DataTransport: Send + Sync {
     /// Upstream's name for the protocol, as in a descriptor's `protocol` field.
     fn protocol(&self) -> &'static str;
 
-    /// Makes `memory` usable by this transport, and returns its entries for the segment document. Pinning pages can
-    /// take a long time, so this is called on a thread that may block. The engine keeps the memory alive until it calls
-    /// [`deregister`](DataTransport::deregister).
+    /// Makes `memory` usable by this transport, and returns its entries for the segment document.
+    /// Pinning pages can take a long time, so this is called on a thread that may block. The engine
+    /// keeps the memory alive until it calls [`deregister`](DataTransport::deregister).
     ///
     /// # Errors
     /// Fails if a device cannot register the memory.
@@ -36,13 +36,14 @@ pub trait DataTransport: Send + Sync {
     /// Deregisters memory that [`register`](DataTransport::register) registered.
     fn deregister(&self, memory: &Arc<Memory>);
 
-    /// Fills in the transport's part of the segment document. The buffers are already filled in. A transport with
-    /// devices omits unusable devices and their keys.
+    /// Fills in the transport's part of the segment document. The buffers are already filled in. A
+    /// transport with devices omits unusable devices and their keys.
     fn describe(&self, document: &mut SegmentDescriptor);
 
-    /// Returns the peer that `descriptor` describes. Does not open a connection yet. A transport that connects through
-    /// the handshake port uses `control` to do so. The peer may keep a reference to `control`, but the transport may
-    /// not, because `control` has a reference to the transport.
+    /// Returns the peer that `descriptor` describes. Does not open a connection yet. A transport
+    /// that connects through the handshake port uses `control` to do so. The peer may keep a
+    /// reference to `control`, but the transport may not, because `control` has a reference to the
+    /// transport.
     ///
     /// # Errors
     /// Fails if the descriptor lacks information needed to reach the peer.
@@ -52,27 +53,30 @@ pub trait DataTransport: Send + Sync {
         control: &Arc<dyn ControlPlane>,
     ) -> Result<Arc<dyn DataPeer>, TransferError>;
 
-    /// Handles a connection request that arrived at our handshake port, and returns the reply. May block, up to its own
-    /// time limit. Meanwhile the port serves other requests, including those from the requester: if that engine is
-    /// older than 0.3.11, its addresses must be fetched from it while it waits for this reply. A transport that does
-    /// not connect this way returns an empty reply.
+    /// Handles a connection request that arrived at our handshake port, and returns the reply. May
+    /// block, up to its own time limit. Meanwhile the port serves other requests, including those
+    /// from the requester: if that engine is older than 0.3.11, its addresses must be fetched from
+    /// it while it waits for this reply. A transport that does not connect this way returns an
+    /// empty reply.
     fn accept(&self, _request: ConnectionMessage, _calls: &dyn ControlPlane) -> ConnectionMessage {
         ConnectionMessage::default()
     }
 
     /// Registers `callback`, which is called from any thread when the result of
-    /// [`describe`](DataTransport::describe) changes on its own, for example because a device is lost or its address
-    /// changes. A transport that never changes ignores the callback.
+    /// [`describe`](DataTransport::describe) changes on its own, for example because a device is
+    /// lost or its address changes. A transport that never changes ignores the callback.
     fn on_change(&self, _callback: Box<dyn Fn() + Send + Sync>) {}
 
-    /// Ends the connections over which peers have accessed our memory so far. After that, no request that was sent over one of them accesses
-    /// it. Connections that are opened afterward are served. Blocks for at most about `limit`. Returns the number of connections.
+    /// Ends the connections over which peers have accessed our memory so far. After that, no
+    /// request that was sent over one of them accesses it. Connections that are opened afterward
+    /// are served. Blocks for at most about `limit`. Returns the number of connections.
     ///
     /// # Errors
     /// [`TransferError::StillInUse`] if a request has not ended within `limit`.
     fn end_inbound(&self, limit: Duration) -> Result<usize, TransferError>;
 
-    /// Counters for peers' requests to our memory. All zero for a transport whose hardware does not count requests.
+    /// Counters for peers' requests to our memory. All zero for a transport whose hardware does not
+    /// count requests.
     fn counters(&self) -> TargetCounters;
 
     /// The transport's devices. `None` for a transport without devices.
@@ -100,8 +104,8 @@ pub trait StartTransport: DataTransport + Sized + 'static {
     /// Starts the transport.
     ///
     /// # Errors
-    /// [`TransferError::Unavailable`] if this host does not support the protocol. Then the engine falls back to TCP if
-    /// [`TransportOptions::allow_tcp_fallback`] allows it.
+    /// [`TransferError::Unavailable`] if this host does not support the protocol. Then the engine
+    /// falls back to TCP if [`TransportOptions::allow_tcp_fallback`] allows it.
     fn start(start: &TransportStart<'_>, settings: &Self::Settings) -> Result<Self, TransferError>;
 }
 
@@ -130,8 +134,8 @@ pub trait TransportDevices {
     /// Returns the counters for each device in use.
     fn rails(&self) -> Vec<RailCounters>;
 
-    /// Probes every path to the segment that `descriptor` describes. `limit` applies to each response from the peer.
-    /// Setting `stop` skips the remaining paths. Blocks.
+    /// Probes every path to the segment that `descriptor` describes. `limit` applies to each
+    /// response from the peer. Setting `stop` skips the remaining paths. Blocks.
     ///
     /// # Errors
     /// Fails if the descriptor lacks information needed to reach the peer.
@@ -144,11 +148,11 @@ pub trait TransportDevices {
     ) -> Result<PathProbes, TransferError>;
 }
 
-/// A transport's access to peers' handshake ports and to the metadata service. Both methods block for at most `limit`,
-/// and must not be called on one of the runtime's own threads.
+/// A transport's access to peers' handshake ports and to the metadata service. Both methods block
+/// for at most `limit`, and must not be called on one of the runtime's own threads.
 pub trait ControlPlane: Send + Sync {
-    /// Sends a connection request (or a ready ACK) to the engine that owns `segment` and returns its reply, which may
-    /// be a refusal.
+    /// Sends a connection request (or a ready ACK) to the engine that owns `segment` and returns
+    /// its reply, which may be a refusal.
     ///
     /// # Errors
     /// Fails if the engine cannot be found or reached, or if its reply cannot be parsed.
@@ -168,8 +172,9 @@ pub trait ControlPlane: Send + Sync {
 
 /// A process whose memory this engine can read and write.
 pub trait DataPeer: Send + Sync {
-    /// Submits `ops`. They have ended when [`PendingOps::wait`] returns. A transport whose callers do the work (TCP)
-    /// does not start them until `wait` is called. A hardware transport (RDMA) posts them here.
+    /// Submits `ops`. They have ended when [`PendingOps::wait`] returns. A transport whose callers
+    /// do the work (TCP) does not start them until `wait` is called. A hardware transport (RDMA)
+    /// posts them here.
     fn submit(self: Arc<Self>, ops: Vec<Op>, rules: BatchRules) -> Box<dyn PendingOps>;
 
     /// Whether this peer still matches `descriptor`.
@@ -184,8 +189,9 @@ pub trait DataPeer: Send + Sync {
     /// Closes the idle connections to this peer.
     fn forget(&self);
 
-    /// Returns this peer for operations that are submitted now. They fail with [`TransferError::Ended`] if the peer ends its transfers before
-    /// they run. `None` if that cannot be observed: then they are submitted to the peer itself. Does not block.
+    /// Returns this peer for operations that are submitted now. They fail with
+    /// [`TransferError::Ended`] if the peer ends its transfers before they run. `None` if that
+    /// cannot be observed: then they are submitted to the peer itself. Does not block.
     fn bound(self: Arc<Self>) -> Option<Arc<dyn DataPeer>> {
         None
     }
@@ -203,7 +209,8 @@ pub trait DataPeer: Send + Sync {
 
 /// Submitted operations, some of which may not have ended.
 pub trait PendingOps: Send {
-    /// Blocks until every operation has ended, then returns the results in submission order. No byte moves after that.
+    /// Blocks until every operation has ended, then returns the results in submission order. No
+    /// byte moves after that.
     fn wait(self: Box<Self>) -> Vec<OpCompletion>;
 }
 
@@ -224,8 +231,9 @@ pub struct TransferFault {
 }
 
 impl TransferFault {
-    /// Returns the fault to report if an operation failed with `first`, and its retry with `self`. The result must not hide that bytes
-    /// from the first attempt may still arrive. (If the retry was rejected, they cannot.)
+    /// Returns the fault to report if an operation failed with `first`, and its retry with `self`.
+    /// The result must not hide that bytes from the first attempt may still arrive. (If the retry
+    /// was rejected, they cannot.)
     pub fn after(self, first: Option<TransferFault>) -> TransferFault {
         let is_certain = self.class == FaultClass::Refused || self.error.may_still_land();
         first.filter(|first| !is_certain && first.error.may_still_land()).unwrap_or(self)
@@ -235,8 +243,8 @@ impl TransferFault {
 /// What a fault indicates about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultClass {
-    /// The peer had already closed the reused connection, and no response to this operation arrived. A new connection may
-    /// work.
+    /// The peer had already closed the reused connection, and no response to this operation
+    /// arrived. A new connection may work.
     Stale,
     /// The peer does not respond, or its response was cut off. It may be down or have moved.
     Gone,
@@ -246,7 +254,8 @@ pub enum FaultClass {
     Late,
     /// The peer rejected the request.
     Refused,
-    /// The peer ended its transfers after the operation was submitted. The operation must not be sent again, and the peer is not at fault.
+    /// The peer ended its transfers after the operation was submitted. The operation must not be
+    /// sent again, and the peer is not at fault.
     Ended,
 }
 

@@ -1,5 +1,5 @@
-//! The table of transports. To add one, write a directory with a type that implements `StartTransport`, and add a line to
-//! the table.
+//! The table of transports. To add one, write a directory with a type that implements
+//! `StartTransport`, and add a line to the table.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,8 @@ use crate::tcp::TcpTransport;
 use crate::transport::{DataTransport, StartTransport, TransportStart};
 use crate::variables::VariableReader;
 
-/// Defines [`TransferProtocol`] and [`TransportSettings`] from lines of the form `Variant, field: Type;`.
+/// Defines [`TransferProtocol`] and [`TransportSettings`] from lines of the form
+/// `Variant, field: Type;`.
 macro_rules! transports {
     ($($(#[$doc:meta])* $variant:ident, $field:ident: $transport:ty;)+) => {
         /// The transport that moves the bytes.

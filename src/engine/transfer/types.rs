@@ -1,4 +1,5 @@
-//! The values that transports and the engine exchange: operations, deadlines, and registered regions with their keys.
+//! The values that transports and the engine exchange: operations, deadlines, and registered
+//! regions with their keys.
 
 use std::time::Duration;
 
@@ -48,13 +49,14 @@ impl Deadline {
     }
 }
 
-/// Whether a write may be sent again over another connection after some of its bytes have been sent.
+/// Whether a write may be sent again over another connection after some of its bytes have been
+/// sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteRetry {
     #[default]
     Allowed,
-    /// The peer may close its connections because it uses its memory for something else from then on. RDMA still sends a write again over
-    /// another path.
+    /// The peer may close its connections because it uses its memory for something else from then
+    /// on. RDMA still sends a write again over another path.
     Forbidden,
 }
 
@@ -91,11 +93,12 @@ pub enum Access {
 /// What the segment document announces about a registered region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionKeys {
-    /// Location of the memory (`cpu:0`, `*`), which peers use to choose a device. `None` means the segment's name, as
-    /// with TCP.
+    /// Location of the memory (`cpu:0`, `*`), which peers use to choose a device. `None` means the
+    /// segment's name, as with TCP.
     pub location: Option<String>,
-    /// The pieces in which the region is registered, in order and without gaps. There is more than one if the region
-    /// exceeds what a device can register at once. An empty list means one piece without keys.
+    /// The pieces in which the region is registered, in order and without gaps. There is more than
+    /// one if the region exceeds what a device can register at once. An empty list means one piece
+    /// without keys.
     pub pieces: Vec<PieceKeys>,
 }
 

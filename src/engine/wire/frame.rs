@@ -1,6 +1,8 @@
-//! coro_rpc headers: 20 bytes before each request, 16 before each response. All integers are little-endian.
+//! coro_rpc headers: 20 bytes before each request, 16 before each response. All integers are
+//! little-endian.
 //!
-//! Upstream: yalantinglibs `coro_rpc/impl/protocol/coro_rpc_protocol.hpp`, unchanged from 0.5.1 to 0.6.x.
+//! Upstream: yalantinglibs `coro_rpc/impl/protocol/coro_rpc_protocol.hpp`, unchanged from 0.5.1 to
+//! 0.6.x.
 
 use crate::pack::{self, DecodeError, Text, TypeInfo, Wire};
 
@@ -8,9 +10,11 @@ use crate::pack::{self, DecodeError, Text, TypeInfo, Wire};
 pub const REQUEST_HEADER_BYTES: usize = 20;
 /// Size of a response header in bytes.
 pub const RESPONSE_HEADER_BYTES: usize = 16;
-/// Maximum size of a request body that a server accepts, in bytes. A batch of 70,000 keys takes 0.7 MB.
+/// Maximum size of a request body that a server accepts, in bytes. A batch of 70,000 keys takes
+/// 0.7 MB.
 pub const REQUEST_BODY_BYTES_MAX: u32 = 64 << 20;
-/// Maximum size of a response body that a client accepts, in bytes. This is enough for several million replicas.
+/// Maximum size of a response body that a client accepts, in bytes. This is enough for several
+/// million replicas.
 pub const RESPONSE_BODY_BYTES_MAX: u32 = 1 << 30;
 
 /// The first byte of every header.
@@ -25,7 +29,8 @@ pub struct RequestHeader {
     pub function_id: u32,
     /// Size of the body in bytes.
     pub length: u32,
-    /// Number of bytes after the body. No Mooncake method uses such bytes; they are read and discarded.
+    /// Number of bytes after the body. No Mooncake method uses such bytes; they are read and
+    /// discarded.
     pub attachment: u32,
 }
 
@@ -54,7 +59,8 @@ pack::wire_number! {
     }
 }
 
-/// A header that the server cannot respond to. Like upstream, this server closes the connection without sending a byte.
+/// A header that the server cannot respond to. Like upstream, this server closes the connection
+/// without sending a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The peer uses another protocol.
@@ -166,7 +172,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Appends a complete response frame whose body is written by `body`, and returns what `body` returns.
+/// Appends a complete response frame whose body is written by `body`, and returns what `body`
+/// returns.
 ///
 /// # Errors
 /// The error from `body`. In this case, nothing is appended.
@@ -193,8 +200,8 @@ pub fn put_response<T, E>(
     written
 }
 
-/// Appends a complete response frame for a failed call. The message includes its type literal, so it is byte-for-byte identical to the
-/// message that upstream's release builds send.
+/// Appends a complete response frame for a failed call. The message includes its type literal, so
+/// it is byte-for-byte identical to the message that upstream's release builds send.
 pub fn put_error(out: &mut Vec<u8>, seq: u32, error: RpcErrc, message: &str) {
     let mut body = Vec::with_capacity(message.len() + 16);
     let text = Text::from(message);

@@ -1,10 +1,12 @@
 //! Encoding and decoding of Mooncake's messages.
 //!
-//! Pure: no socket, no clock, no state. Each length is checked against its limit and against the remaining bytes before memory is
-//! allocated for it. Numbers without a known name survive a round trip.
+//! Pure: no socket, no clock, no state. Each length is checked against its limit and against the
+//! remaining bytes before memory is allocated for it. Numbers without a known name survive a round
+//! trip.
 //!
-//! Start with [`pack`] (struct_pack), [`frame`] (coro_rpc headers) and [`method`] (the table of the master's RPCs). [`json`] contains the
-//! transfer engine's documents. Upstream: yalantinglibs `struct_pack` and `coro_rpc`; Mooncake `rpc_service.h`, `types.h`, `replica.h`.
+//! Start with [`pack`] (struct_pack), [`frame`] (coro_rpc headers) and [`method`] (the table of the
+//! master's RPCs). [`json`] contains the transfer engine's documents. Upstream: yalantinglibs
+//! `struct_pack` and `coro_rpc`; Mooncake `rpc_service.h`, `types.h`, `replica.h`.
 #![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 

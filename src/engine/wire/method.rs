@@ -1,10 +1,12 @@
 //! The table of the master's RPC methods in release 0.3.13. Only this file lists the methods.
 //!
-//! Each line generates the method's name, id and type hashes, its function in the server trait [`MasterApi`], its arm in [`dispatch`], and
-//! the client call in [`MasterCalls`]. A server that lacks a method does not compile.
+//! Each line generates the method's name, id and type hashes, its function in the server trait
+//! [`MasterApi`], its arm in [`dispatch`], and the client call in [`MasterCalls`]. A server that
+//! lacks a method does not compile.
 //!
-//! Upstream: `mooncake-store/include/rpc_service.h`, class `WrappedMasterService`. `since` is the release in which the method reached its
-//! present form. The hashes in every line were checked against the 0.3.13.post1 wheel (`tests/it/wire.rs`).
+//! Upstream: `mooncake-store/include/rpc_service.h`, class `WrappedMasterService`. `since` is the
+//! release in which the method reached its present form. The hashes in every line were checked
+//! against the 0.3.13.post1 wheel (`tests/it/wire.rs`).
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -72,11 +74,13 @@ macro_rules! rpc_methods {
             fn $call<'a>(&mut self, $($arg: $ty),*) -> $ret;)*
         }
 
-        /// Decodes the request `body` for `method`, calls `api`, and appends the response body to `out`. The response contains its type
-        /// literal if the request had one or had no body. A real peer therefore receives exactly the bytes that a real master would send.
+        /// Decodes the request `body` for `method`, calls `api`, and appends the response body to
+        /// `out`. The response contains its type literal if the request had one or had no body. A
+        /// real peer therefore receives exactly the bytes that a real master would send.
         ///
         /// # Errors
-        /// The body cannot be decoded as the method's arguments. In this case, `api` was not called.
+        /// The body cannot be decoded as the method's arguments. In this case, `api` was not
+        /// called.
         pub fn dispatch<'a>(api: &mut impl MasterApi, method: Method, body: &'a [u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
             match method {
                 $(Method::$name => {
@@ -135,7 +139,8 @@ macro_rules! rpc_methods {
                 count().unwrap_or(0)
             }
 
-            /// Returns the result of a call: `ok`, an error code, or the number of failed items in a batch.
+            /// Returns the result of a call: `ok`, an error code, or the number of failed items in
+            /// a batch.
             pub fn result(method: Method, body: &[u8]) -> String {
                 match method {
                     $(Method::$name => match pack::decode::<$ret>(body, method.response_type()) {
@@ -146,8 +151,8 @@ macro_rules! rpc_methods {
             }
         }
 
-        /// Decodes a request or response of any method and encodes it again, with or without its type literal. For tests, fuzzers and
-        /// protocol tools. Also returns the value as text.
+        /// Decodes a request or response of any method and encodes it again, with or without its
+        /// type literal. For tests, fuzzers and protocol tools. Also returns the value as text.
         pub mod transcode {
             use super::*;
 
@@ -195,7 +200,8 @@ macro_rules! rpc_methods {
 }
 
 rpc_methods! {
-    /// Returns the protocol version if the service is up. Clients require their own version, `2.0.0`.
+    /// Returns the protocol version if the service is up. Clients require their own version,
+    /// `2.0.0`.
     ServiceReady "0.3.8" fn service_ready() -> Expected<TextBuf>;
     /// Returns the location of the legacy file tier.
     GetStorageConfig "0.3.8" fn get_storage_config() -> Expected<GetStorageConfigResponse>;
@@ -268,7 +274,8 @@ rpc_methods! {
     RemoveByRegex "0.3.12" fn remove_by_regex(regex: Text<'a>, force: bool, tenant: Text<'a>) -> Expected<i64>;
     /// `Remove`, for every key. Returns the number of removed objects.
     RemoveAll "0.3.12" fn remove_all(force: bool, tenant: Text<'a>) -> i64;
-    /// Drops the replicas of a client's objects on one segment, or on all segments if the name is empty. Returns the cleared keys.
+    /// Drops the replicas of a client's objects on one segment, or on all segments if the name is
+    /// empty. Returns the cleared keys.
     BatchReplicaClear "0.3.8"
         fn batch_replica_clear(keys: Vec<Text<'a>>, client_id: ClientId, segment_name: Text<'a>) -> Expected<Vec<TextBuf>>;
 
@@ -367,8 +374,9 @@ fn names_keys(name: &str) -> bool {
     matches!(name, "key" | "keys" | "object" | "objects")
 }
 
-/// A value in a request or response. Method lookup tries the value itself before a reference to it, so the functions on [`OutlineList`]
-/// and [`OutlineAnswer`] take precedence over those on [`OutlineAny`].
+/// A value in a request or response. Method lookup tries the value itself before a reference to it,
+/// so the functions on [`OutlineList`] and [`OutlineAnswer`] take precedence over those on
+/// [`OutlineAny`].
 struct OutlineValue<'a, T>(&'a T);
 
 trait OutlineAny {
@@ -461,8 +469,9 @@ impl Method {
         by_id.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| by_id[at].1)
     }
 
-    /// Whether a second execution of the same request changes nothing and has the same result: lookups, heartbeats, mounts of a segment
-    /// with its ID, and the end of a put. An operation that another client does in between is not undone by it.
+    /// Whether a second execution of the same request changes nothing and has the same result:
+    /// lookups, heartbeats, mounts of a segment with its ID, and the end of a put. An operation
+    /// that another client does in between is not undone by it.
     pub fn is_idempotent(self) -> bool {
         matches!(
             self,
@@ -490,7 +499,8 @@ impl Method {
     }
 }
 
-/// Opens a reader for the request's arguments. For a method without arguments, any body is ignored, as in upstream.
+/// Opens a reader for the request's arguments. For a method without arguments, any body is ignored,
+/// as in upstream.
 fn open_request(method: Method, body: &[u8]) -> Result<pack::PayloadReader<'_>, DecodeError> {
     let description = method.description();
     let Some(info) = &description.request else {

@@ -1,7 +1,8 @@
 //! A request of mcctl's client to its master: remove an object because its only replica is damaged.
 //!
-//! It is sent as `BatchReplicaClear` with a segment name that no segment has, so Mooncake's own master clears nothing. The replica's ID and the
-//! checksum identify the object: if it was rewritten in the meantime, it stays.
+//! It is sent as `BatchReplicaClear` with a segment name that no segment has, so Mooncake's own
+//! master clears nothing. The replica's ID and the checksum identify the object: if it was
+//! rewritten in the meantime, it stays.
 
 use std::fmt;
 

@@ -39,7 +39,8 @@ impl MooncakeDistributedStore {
         }
     }
 
-    /// Removes an object. Returns 0 or a negative code. An object that is being read is removed only with `force`.
+    /// Removes an object. Returns 0 or a negative code. An object that is being read is removed
+    /// only with `force`.
     #[pyo3(signature = (key, force = false))]
     fn remove(&self, py: Python<'_>, key: Key, force: bool) -> i32 {
         let Some(session) = self.session() else { return NOT_SET_UP };
@@ -60,7 +61,8 @@ impl MooncakeDistributedStore {
         })
     }
 
-    /// Removes every object whose key matches the regular expression. Returns their number, or a negative code.
+    /// Removes every object whose key matches the regular expression. Returns their number, or a
+    /// negative code.
     #[pyo3(signature = (regex_pattern, force = false))]
     fn remove_by_regex(&self, py: Python<'_>, regex_pattern: &str, force: bool) -> i64 {
         let Some(session) = self.session() else { return i64::from(NOT_SET_UP) };
@@ -68,7 +70,8 @@ impl MooncakeDistributedStore {
         count(detached(py, || flat(session.run(async |client| client.remove_by_regex(&expression, force).await))))
     }
 
-    /// Removes every object. Returns their number, or a negative code. Objects that are being read remain without `force`.
+    /// Removes every object. Returns their number, or a negative code. Objects that are being read
+    /// remain without `force`.
     #[pyo3(signature = (force = false))]
     fn remove_all(&self, py: Python<'_>, force: bool) -> i64 {
         let Some(session) = self.session() else { return i64::from(NOT_SET_UP) };

@@ -121,8 +121,8 @@ pub(crate) fn flat<T>(result: Result<Result<T, StoreError>, SessionError>) -> Re
     }
 }
 
-/// The code of upstream's client for this error. Logs the cause, without the key, because callers see only the code. Missing and existing keys
-/// are not logged. The client itself logs transfers.
+/// The code of upstream's client for this error. Logs the cause, without the key, because callers
+/// see only the code. Missing and existing keys are not logged. The client itself logs transfers.
 pub(crate) fn error_code(error: &StoreError) -> i32 {
     static FAILURES: OperationFailures = OperationFailures::new();
     let code = error.code();

@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 use crate::arguments::Natural;
 use crate::interpreter::detached;
 
-/// The memory of all allocators in this process, by address. It is used instead of plain memory at the same address, because nodes on the
-/// same host can copy from it.
+/// The memory of all allocators in this process, by address. It is used instead of plain memory at
+/// the same address, because nodes on the same host can copy from it.
 static BLOCKS: RwLock<BTreeMap<u64, Arc<Memory>>> = RwLock::new(BTreeMap::new());
 
 /// Returns the `len` bytes at `address`, if an allocator has allocated them.
@@ -22,7 +22,8 @@ pub(crate) fn allocated(address: u64, len: usize) -> Option<Slice> {
     memory.slice(usize::try_from(address - start).ok()?, len).ok()
 }
 
-/// Allocates memory for buffers of the store, on huge pages if `MC_STORE_USE_HUGEPAGE` is set. Nodes on the same host can read it in place.
+/// Allocates memory for buffers of the store, on huge pages if `MC_STORE_USE_HUGEPAGE` is set.
+/// Nodes on the same host can read it in place.
 #[pyclass(module = "mcctl_mooncake._native")]
 pub(crate) struct MooncakeHostMemAllocator {
     /// The addresses that this allocator has returned.

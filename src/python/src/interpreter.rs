@@ -8,8 +8,8 @@ use std::time::Duration;
 use mcctl_sys::env::{Env, deadline};
 use pyo3::{PyResult, Python};
 
-/// Maximum time for which a thread waits for the end of the process while the interpreter exits. It is limited because a function that runs
-/// at exit may join the thread.
+/// Maximum time for which a thread waits for the end of the process while the interpreter exits. It
+/// is limited because a function that runs at exit may join the thread.
 const EXIT_WAIT: Duration = Duration::from_secs(30);
 
 /// Time between two runs of the signal handlers during a long wait.
@@ -20,8 +20,9 @@ static EXITING: OnceLock<ThreadId> = OnceLock::new();
 
 /// Runs `operation` without the interpreter's lock.
 ///
-/// While the interpreter exits, the threads that take its lock are ended by an exception that unwinds the stack (`pthread_exit`). That fails
-/// in the frames of this library if it contains an unwinder of its own. So a daemon thread does not take the lock again.
+/// While the interpreter exits, the threads that take its lock are ended by an exception that
+/// unwinds the stack (`pthread_exit`). That fails in the frames of this library if it contains an
+/// unwinder of its own. So a daemon thread does not take the lock again.
 #[expect(clippy::disallowed_methods, reason = "a thread of the caller waits for the end of the process")]
 pub(crate) fn detached<T: Send>(py: Python<'_>, operation: impl Send + FnOnce() -> T) -> T {
     py.detach(|| {
@@ -33,8 +34,8 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, operation: impl Send + FnOnce() 
     })
 }
 
-/// Waits for a long `operation` without the interpreter's lock. Takes it from time to time to run the handlers of signals, which Python does
-/// only in its main thread.
+/// Waits for a long `operation` without the interpreter's lock. Takes it from time to time to run
+/// the handlers of signals, which Python does only in its main thread.
 ///
 /// # Errors
 /// A handler has raised an exception, such as `KeyboardInterrupt`. The operation is then dropped.

@@ -1,8 +1,11 @@
-//! The native part of the Python module `mcctl_mooncake`: a client of the store with the methods of `mooncake.store`.
+//! The native part of the Python module `mcctl_mooncake`: a client of the store with the methods of
+//! `mooncake.store`.
 //!
-//! [`session`] is a started client: one background runtime, and one runtime with its own connection to the master for each thread that
-//! calls at the same time. The other files are the Python classes. A method parses its arguments, releases the interpreter's lock, and
-//! runs an operation of `mcctl_store`. The Python files (`src/python/mcctl_mooncake`) add the parts that need no native code.
+//! [`session`] is a started client: one background runtime, and one runtime with its own connection
+//! to the master for each thread that calls at the same time. The other files are the Python
+//! classes. A method parses its arguments, releases the interpreter's lock, and runs an operation
+//! of `mcctl_store`. The Python files (`src/python/mcctl_mooncake`) add the parts that need no
+//! native code.
 
 #![expect(
     clippy::result_large_err,

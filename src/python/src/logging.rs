@@ -2,7 +2,8 @@
 
 use tracing::level_filters::LevelFilter;
 
-/// Starts the log output. A program that embeds another Rust module may already have one, which is kept.
+/// Starts the log output. A program that embeds another Rust module may already have one, which is
+/// kept.
 pub(crate) fn start() {
     let variable = |name| std::env::var(name).ok().filter(|text| !text.trim().is_empty()).map(|text| (name, text));
     let given = variable("MCCTL_LOG").or_else(|| variable("MC_LOG_LEVEL"));

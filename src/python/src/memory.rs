@@ -36,7 +36,8 @@ impl CallerBuffers {
         self.by_address.clear();
     }
 
-    /// Returns the `len` bytes at `address`: a slice of a registered buffer, or memory that is not registered.
+    /// Returns the `len` bytes at `address`: a slice of a registered buffer, or memory that is not
+    /// registered.
     ///
     /// # Errors
     /// The range is not memory of this process, or does not permit the use.

@@ -21,19 +21,22 @@ type Config<'py> = Option<PyRef<'py, NativeReplicateConfig>>;
 
 #[pymethods]
 impl MooncakeDistributedStore {
-    /// Stores the `size` bytes at `buffer_ptr`. An existing object is left unchanged. Returns 0 or a negative code.
+    /// Stores the `size` bytes at `buffer_ptr`. An existing object is left unchanged. Returns 0 or
+    /// a negative code.
     #[pyo3(signature = (key, buffer_ptr, size, config = None))]
     fn put_from(&self, py: Python<'_>, key: Key, buffer_ptr: Natural, size: Natural, config: Config<'_>) -> i32 {
         self.put_buffers(py, WriteMethod::Put, vec![key], vec![vec![buffer_ptr]], vec![vec![size]], config)[0]
     }
 
-    /// Stores the `size` bytes at `buffer_ptr`, and replaces an existing object. Returns 0 or a negative code.
+    /// Stores the `size` bytes at `buffer_ptr`, and replaces an existing object. Returns 0 or a
+    /// negative code.
     #[pyo3(signature = (key, buffer_ptr, size, config = None))]
     fn upsert_from(&self, py: Python<'_>, key: Key, buffer_ptr: Natural, size: Natural, config: Config<'_>) -> i32 {
         self.put_buffers(py, WriteMethod::Upsert, vec![key], vec![vec![buffer_ptr]], vec![vec![size]], config)[0]
     }
 
-    /// Stores one object per buffer. Existing objects are left unchanged. Returns 0 or a negative code for each.
+    /// Stores one object per buffer. Existing objects are left unchanged. Returns 0 or a negative
+    /// code for each.
     #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None))]
     fn batch_put_from(
         &self,
@@ -46,7 +49,8 @@ impl MooncakeDistributedStore {
         self.put_buffers(py, WriteMethod::Put, keys, single(buffer_ptrs), single(sizes), config)
     }
 
-    /// Stores one object per buffer, and replaces existing ones. Returns 0 or a negative code for each.
+    /// Stores one object per buffer, and replaces existing ones. Returns 0 or a negative code for
+    /// each.
     #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None))]
     fn batch_upsert_from(
         &self,
@@ -59,8 +63,8 @@ impl MooncakeDistributedStore {
         self.put_buffers(py, WriteMethod::Upsert, keys, single(buffer_ptrs), single(sizes), config)
     }
 
-    /// Stores objects whose bytes lie in several buffers each, one after another. Existing objects are left unchanged. Returns 0 or a
-    /// negative code for each.
+    /// Stores objects whose bytes lie in several buffers each, one after another. Existing objects
+    /// are left unchanged. Returns 0 or a negative code for each.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, config = None))]
     fn batch_put_from_multi_buffers(
         &self,
@@ -77,7 +81,8 @@ impl MooncakeDistributedStore {
         self.put_buffers(py, WriteMethod::Put, keys, all_buffer_ptrs, all_sizes, config)
     }
 
-    /// Stores `metadata_size` bytes of metadata followed by `size` bytes of data. Returns 0 or a negative code.
+    /// Stores `metadata_size` bytes of metadata followed by `size` bytes of data. Returns 0 or a
+    /// negative code.
     #[pyo3(signature = (key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, config = None))]
     #[expect(clippy::too_many_arguments, reason = "the arguments of the upstream method")]
     fn put_from_with_metadata(
@@ -95,7 +100,8 @@ impl MooncakeDistributedStore {
         self.put_buffers(py, WriteMethod::Put, vec![key], vec![addresses], vec![sizes], config)[0]
     }
 
-    /// Reads an object into the `size` bytes at `buffer_ptr`. Returns the object's size, or a negative code.
+    /// Reads an object into the `size` bytes at `buffer_ptr`. Returns the object's size, or a
+    /// negative code.
     #[pyo3(signature = (key, buffer_ptr, size))]
     fn get_into(&self, py: Python<'_>, key: Key, buffer_ptr: Natural, size: Natural) -> i64 {
         self.get_buffers(py, vec![key], vec![buffer_ptr], vec![size])[0]
@@ -113,8 +119,9 @@ impl MooncakeDistributedStore {
         self.get_buffers(py, keys, buffer_ptrs, sizes)
     }
 
-    /// Registers the `size` bytes at `buffer_ptr` with the transport's devices, for faster transfers. The memory must remain valid until it
-    /// is unregistered. Returns 0, or a negative code if the memory overlaps a registered buffer or a device refuses it.
+    /// Registers the `size` bytes at `buffer_ptr` with the transport's devices, for faster
+    /// transfers. The memory must remain valid until it is unregistered. Returns 0, or a negative
+    /// code if the memory overlaps a registered buffer or a device refuses it.
     #[pyo3(signature = (buffer_ptr, size))]
     fn register_buffer(&self, py: Python<'_>, buffer_ptr: Natural, size: Natural) -> i32 {
         let Some(session) = self.session() else { return NOT_SET_UP };
@@ -184,7 +191,8 @@ impl MooncakeDistributedStore {
 }
 
 impl Session {
-    /// Stores objects. Returns 0 or a negative code for each. An object without parts has arguments that are not valid.
+    /// Stores objects. Returns 0 or a negative code for each. An object without parts has arguments
+    /// that are not valid.
     pub(crate) fn store(
         &self,
         method: WriteMethod,
@@ -232,7 +240,8 @@ impl Session {
     }
 }
 
-/// Returns the options for the objects at `indices` of a batch of `count`: each object has its own group.
+/// Returns the options for the objects at `indices` of a batch of `count`: each object has its own
+/// group.
 fn selected(config: &ReplicateConfig, indices: &[usize], count: usize) -> ReplicateConfig {
     let mut config = config.clone();
     if let Some(groups) = config.group_ids.as_mut()
@@ -248,7 +257,8 @@ fn single<T>(values: Vec<T>) -> Vec<Vec<T>> {
     values.into_iter().map(|value| vec![value]).collect()
 }
 
-/// Removes the replicas of objects on `segment`. Returns the keys of the objects that lost replicas.
+/// Removes the replicas of objects on `segment`. Returns the keys of the objects that lost
+/// replicas.
 pub(crate) fn replica_clear(session: &Session, keys: &[ObjectKey], segment: &str) -> Vec<String> {
     let cleared = flat(session.run(async |client| {
         let texts = keys.iter().map(|key| key.as_bytes().into()).collect();

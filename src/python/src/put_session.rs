@@ -1,4 +1,5 @@
-//! Write sessions: objects that are allocated, written in several calls, and then completed or revoked.
+//! Write sessions: objects that are allocated, written in several calls, and then completed or
+//! revoked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,13 +23,16 @@ use crate::replicate_config::{NativeReplicateConfig, options};
 use crate::session::{Session, SessionError, Worker};
 use crate::store::MooncakeDistributedStore;
 
-/// Maximum time after the request for an allocation in which it is written to. The master assigns its memory to other objects when its
-/// release timeout for unfinished puts has ended, which is 600 s by default. A session that is not ended by then no longer blocks its key.
+/// Maximum time after the request for an allocation in which it is written to. The master assigns
+/// its memory to other objects when its release timeout for unfinished puts has ended, which is
+/// 600 s by default. A session that is not ended by then no longer blocks its key.
 const SESSION_MAX: Duration = Duration::from_secs(300);
 
-/// The open write sessions. They share one connection to the master, because an allocation is valid only until that connection is lost.
+/// The open write sessions. They share one connection to the master, because an allocation is valid
+/// only until that connection is lost.
 ///
-/// The state is not locked during calls of the network, so that a node that does not respond delays only the calls that use it.
+/// The state is not locked during calls of the network, so that a node that does not respond delays
+/// only the calls that use it.
 #[derive(Default)]
 pub(crate) struct PutSessions {
     state: Mutex<OpenPuts>,
@@ -56,7 +60,8 @@ struct OpenPut {
 }
 
 impl OpenPut {
-    /// Returns the end of the write of `key`, with the object's checksum if the parts that were written cover it once.
+    /// Returns the end of the write of `key`, with the object's checksum if the parts that were
+    /// written cover it once.
     fn end<'a>(&'a self, key: &'a ObjectKey, client: &StoreClient<RealEnv>) -> WriteEnd<'a> {
         let replicas = self.allocation.replicas[0].as_deref().unwrap_or(&[]);
         WriteEnd { key, replicas, checksum: client.checksum_of_session(&self.checksums, self.size) }
@@ -210,7 +215,8 @@ impl PutSessions {
             parts: std::mem::take(parts),
         });
         let writes: Vec<_> = writes.collect();
-        // The thread that writes also runs its runtime, which must not be the one of the other sessions' calls to the master.
+        // The thread that writes also runs its runtime, which must not be the one of the other
+        // sessions' calls to the master.
         let own = session.worker();
         let mover = own.as_deref().unwrap_or(&worker);
         let written = mover.run(async |client| {
@@ -260,9 +266,11 @@ impl PutSessions {
                 let Some(mut put) = state.of.remove(key) else { continue };
                 worker.client().check_last(std::slice::from_ref(key), &mut put.allocation, SESSION_MAX);
                 match (&put.allocation.replicas[0], &put.error) {
-                    // The memory may belong to another object by now. The master drops an unfinished put.
+                    // The memory may belong to another object by now. The master drops an
+                    // unfinished put.
                     (Err(error), _) => codes[index] = error_code(error),
-                    // The bytes of a write may still arrive, so the master must not assign the memory to another object yet.
+                    // The bytes of a write may still arrive, so the master must not assign the
+                    // memory to another object yet.
                     (_, Some(error)) if error.may_still_land() => codes[index] = error_code(error),
                     (_, None) if !revoke => good.push(ending.len()),
                     _ => bad.push(ending.len()),
@@ -302,7 +310,8 @@ impl PutSessions {
 
 #[pymethods]
 impl MooncakeDistributedStore {
-    /// Begins write sessions: allocates memory for objects of these sizes in bytes. Returns 0 or a negative code for each.
+    /// Begins write sessions: allocates memory for objects of these sizes in bytes. Returns 0 or a
+    /// negative code for each.
     #[pyo3(signature = (keys, sizes, config = None))]
     fn batch_put_session_start(
         &self,
@@ -324,7 +333,8 @@ impl MooncakeDistributedStore {
         detached(py, || session.puts.start(&session, &keys, sizes, &config))
     }
 
-    /// Writes parts of the objects of open write sessions. Returns the number of bytes or a negative code for each object.
+    /// Writes parts of the objects of open write sessions. Returns the number of bytes or a
+    /// negative code for each object.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, all_dst_offsets))]
     fn batch_put_from_multi_buffer_ranges(
         &self,
@@ -349,7 +359,8 @@ impl MooncakeDistributedStore {
         })
     }
 
-    /// Ends write sessions and completes their objects. Returns 0 or a negative code for each. Whether all bytes were written is not checked.
+    /// Ends write sessions and completes their objects. Returns 0 or a negative code for each.
+    /// Whether all bytes were written is not checked.
     fn batch_put_session_end(&self, py: Python<'_>, keys: Vec<Key>) -> Vec<i32> {
         self.end_puts(py, keys, false)
     }

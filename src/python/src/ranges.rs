@@ -15,7 +15,8 @@ use crate::segments::FAILED;
 use crate::session::Session;
 use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
 
-/// Parts of an object to read: address, length, and offset in the object. `None` for the end means that the parts must cover the object.
+/// Parts of an object to read: address, length, and offset in the object. `None` for the end means
+/// that the parts must cover the object.
 struct WantedParts {
     addresses: Vec<Natural>,
     sizes: Vec<Natural>,
@@ -38,8 +39,8 @@ impl ReadSessions {
 
 #[pymethods]
 impl MooncakeDistributedStore {
-    /// Reads each object into several buffers, one after another. The buffers must have the object's size together. Returns the number of
-    /// bytes or a negative code for each object.
+    /// Reads each object into several buffers, one after another. The buffers must have the
+    /// object's size together. Returns the number of bytes or a negative code for each object.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node = false))]
     fn batch_get_into_multi_buffers(
         &self,
@@ -61,8 +62,9 @@ impl MooncakeDistributedStore {
         detached(py, || session.read_wanted(&keys, wanted))
     }
 
-    /// Reads parts of objects. `all_keys[i]` are the objects for the buffer at `buffer_ptrs[i]`; for each of them, the other arguments list
-    /// the offsets in the buffer, the offsets in the object, and the sizes. Returns the number of bytes or a negative code for each part.
+    /// Reads parts of objects. `all_keys[i]` are the objects for the buffer at `buffer_ptrs[i]`;
+    /// for each of them, the other arguments list the offsets in the buffer, the offsets in the
+    /// object, and the sizes. Returns the number of bytes or a negative code for each part.
     #[pyo3(signature = (buffer_ptrs, all_keys, all_dst_offsets, all_src_offsets, all_sizes))]
     fn get_into_ranges(
         &self,
@@ -95,7 +97,8 @@ impl MooncakeDistributedStore {
         if !is_like(&all_dst_offsets) || !is_like(&all_src_offsets) || !keys_fit || buffer_ptrs.len() != shape.len() {
             return filled(INVALID_PARAMS);
         }
-        // Each part is a read of its own, so that each has its own result. One lookup and one transfer per node serve them all.
+        // Each part is a read of its own, so that each has its own result. One lookup and one
+        // transfer per node serve them all.
         let mut flat_keys = Vec::new();
         let mut wanted = Vec::new();
         for (buffer, address) in buffer_ptrs.iter().enumerate() {
@@ -135,8 +138,9 @@ impl MooncakeDistributedStore {
         })
     }
 
-    /// Reads parts of the objects of open read sessions. Returns the number of bytes or a negative code for each object. Each call looks the
-    /// objects up again, with one request, so that a removed object is never read.
+    /// Reads parts of the objects of open read sessions. Returns the number of bytes or a negative
+    /// code for each object. Each call looks the objects up again, with one request, so that a
+    /// removed object is never read.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, all_src_offsets))]
     fn batch_get_into_multi_buffer_ranges(
         &self,
@@ -216,7 +220,8 @@ impl Session {
         each(keys.len(), read).into_iter().map(bytes_or_code).collect()
     }
 
-    /// Returns the caller's memory for `wanted`; `None` if the arguments do not fit together or the memory does not exist.
+    /// Returns the caller's memory for `wanted`; `None` if the arguments do not fit together or the
+    /// memory does not exist.
     fn parts(&self, wanted: &WantedParts) -> Option<Vec<ObjectPart>> {
         let WantedParts { addresses, sizes, offsets } = wanted;
         match offsets {
@@ -225,8 +230,8 @@ impl Session {
         }
     }
 
-    /// Returns the caller's memory for parts at these `offsets` of an object; `None` if the arguments do not fit together or the memory does
-    /// not exist.
+    /// Returns the caller's memory for parts at these `offsets` of an object; `None` if the
+    /// arguments do not fit together or the memory does not exist.
     pub(crate) fn parts_at(
         &self,
         addresses: &[Natural],

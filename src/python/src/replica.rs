@@ -10,7 +10,8 @@ use crate::arguments::{Key, each, keys};
 use crate::interpreter::detached;
 use crate::store::MooncakeDistributedStore;
 
-/// A replica of an object, as the master describes it. The Python class `ReplicaDescriptor` converts the status to an enumeration.
+/// A replica of an object, as the master describes it. The Python class `ReplicaDescriptor`
+/// converts the status to an enumeration.
 #[pyclass(module = "mcctl_mooncake._native", name = "ReplicaDescriptor", subclass, frozen)]
 pub(crate) struct NativeReplicaDescriptor {
     replica: ReplicaDescriptor,
@@ -113,8 +114,8 @@ impl MooncakeDistributedStore {
         Ok(all)
     }
 
-    /// Removes the replicas of objects on a segment, or all of them without `segment_name`. Returns the keys of the objects that lost
-    /// replicas. Objects that are being read keep theirs.
+    /// Removes the replicas of objects on a segment, or all of them without `segment_name`. Returns
+    /// the keys of the objects that lost replicas. Objects that are being read keep theirs.
     #[pyo3(signature = (keys, segment_name = ""))]
     fn batch_replica_clear(&self, py: Python<'_>, keys: Vec<Key>, segment_name: &str) -> Vec<String> {
         let keys = self::keys(keys);

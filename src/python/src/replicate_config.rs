@@ -4,8 +4,8 @@ use mcctl_store::ReplicateConfig;
 use mcctl_wire::types::{ObjectDataType, SoftPinAction};
 use pyo3::prelude::*;
 
-/// Options of a put: the number of replicas, where they are placed, and how long they are kept. The Python class `ReplicateConfig`
-/// converts two of its fields to enumerations.
+/// Options of a put: the number of replicas, where they are placed, and how long they are kept. The
+/// Python class `ReplicateConfig` converts two of its fields to enumerations.
 #[pyclass(module = "mcctl_mooncake._native", name = "ReplicateConfig", subclass, get_all, set_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct NativeReplicateConfig {

@@ -16,8 +16,9 @@ pub(crate) const FAILED: i32 = -1;
 
 #[pymethods]
 impl MooncakeDistributedStore {
-    /// Allocates `size` bytes, rounded up to 16 MiB, and contributes them to the store. Returns a dictionary with `ret` (0 or a negative
-    /// code), `segment_ids` and `allocated_size`. `protocol` and `location` have no effect: the transport of `setup` is used.
+    /// Allocates `size` bytes, rounded up to 16 MiB, and contributes them to the store. Returns a
+    /// dictionary with `ret` (0 or a negative code), `segment_ids` and `allocated_size`. `protocol`
+    /// and `location` have no effect: the transport of `setup` is used.
     #[pyo3(signature = (size, protocol = "tcp", location = ""))]
     fn allocate_and_mount_segment<'py>(
         &self,
@@ -67,7 +68,8 @@ impl MooncakeDistributedStore {
         Ok(result)
     }
 
-    /// Unmounts segments and frees their memory after `grace_period_seconds`. Their objects are lost. Returns 0 or -1.
+    /// Unmounts segments and frees their memory after `grace_period_seconds`. Their objects are
+    /// lost. Returns 0 or -1.
     #[pyo3(signature = (segment_ids, grace_period_seconds = Natural(0)))]
     fn unmount_and_free_segment(&self, py: Python<'_>, segment_ids: Vec<String>, grace_period_seconds: Natural) -> i32 {
         self.unmount(py, segment_ids, grace_period_seconds.0)

@@ -1,7 +1,8 @@
 //! A started client, and the runtimes on which its operations run.
 //!
-//! A thread that calls a method runs the operation itself, on a runtime of its own: it sends the requests, waits for the responses, and
-//! moves the bytes. No other thread is woken. The background runtime sends the heartbeats and serves the handshake port.
+//! A thread that calls a method runs the operation itself, on a runtime of its own: it sends the
+//! requests, waits for the responses, and moves the bytes. No other thread is woken. The background
+//! runtime sends the heartbeats and serves the handshake port.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -27,7 +28,8 @@ const IDLE_MAX: usize = 64;
 
 /// A started client, with the memory and the sessions of its caller.
 pub(crate) struct Session {
-    /// The process that started the client. A child made with `fork` has neither its threads nor its connections.
+    /// The process that started the client. A child made with `fork` has neither its threads nor
+    /// its connections.
     pub process: u32,
     pub node: Arc<NodeStore<RealEnv>>,
     pub metrics: Option<Arc<ClientMetrics>>,
@@ -97,7 +99,8 @@ impl Worker {
         &self.client
     }
 
-    /// Makes the next call open a new connection if the master has closed this worker's while its runtime was idle.
+    /// Makes the next call open a new connection if the master has closed this worker's while its
+    /// runtime was idle.
     pub(crate) fn check_connection(&self) {
         self.client.check_connection();
     }
@@ -110,7 +113,8 @@ pub(crate) fn background() -> std::io::Result<Runtime> {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Dropping a runtime would wait for its blocking work, perhaps with the interpreter's lock held.
+        // Dropping a runtime would wait for its blocking work, perhaps with the interpreter's lock
+        // held.
         if let Some(background) = self.background.take() {
             background.shutdown_background();
         }
@@ -211,7 +215,8 @@ impl Session {
         metrics.exposition() + &self.node.metrics().transport.metrics()
     }
 
-    /// Registers the caller's memory, all of which it must be able to read and write. Returns 0 or a negative code.
+    /// Registers the caller's memory, all of which it must be able to read and write. Returns 0 or
+    /// a negative code.
     pub(crate) fn register(&self, address: u64, size: usize) -> i32 {
         let memory = match caller_memory(address, size, MemoryUse::Both) {
             Ok(memory) if size > 0 => Arc::new(memory),

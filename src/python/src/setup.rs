@@ -29,19 +29,23 @@ use crate::store::{MooncakeDistributedStore, end};
 const ETCD_LIMIT: Duration = Duration::from_secs(2);
 /// Pause between attempts to reach etcd.
 const ETCD_PAUSE: Duration = Duration::from_millis(500);
-/// Number of ports to try for the client's HTTP server, if an environment variable enables it: one for each process on a host.
+/// Number of ports to try for the client's HTTP server, if an environment variable enables it: one
+/// for each process on a host.
 const HTTP_PORTS: u16 = 64;
 
 #[pymethods]
 impl MooncakeDistributedStore {
-    /// Connects to the master, and contributes `global_segment_size` bytes of memory to the store; 0 for none. Returns 0 or a negative code.
-    /// The reason for a failure is logged. A signal whose handler raises an exception, such as Ctrl-C, ends the wait for the master.
+    /// Connects to the master, and contributes `global_segment_size` bytes of memory to the store;
+    /// 0 for none. Returns 0 or a negative code. The reason for a failure is logged. A signal whose
+    /// handler raises an exception, such as Ctrl-C, ends the wait for the master.
     ///
-    /// The arguments are those of `mooncake.store`: local_hostname, metadata_server (a URL, or P2PHANDSHAKE), global_segment_size and
-    /// local_buffer_size in bytes, protocol (tcp or rdma), rdma_devices (names separated by commas; empty for all), master_server_addr
-    /// (HOST:PORT, or etcd://HOST:PORT;HOST:PORT for several masters), engine, enable_ssd_offload, ssd_offload_path, tenant_id,
-    /// enable_client_http_server and client_http_port. The only argument may also be a dictionary with these keys, whose sizes may be text
-    /// such as "4gb". `engine` and the disk arguments have no effect.
+    /// The arguments are those of `mooncake.store`: local_hostname, metadata_server (a URL, or
+    /// P2PHANDSHAKE), global_segment_size and local_buffer_size in bytes, protocol (tcp or rdma),
+    /// rdma_devices (names separated by commas; empty for all), master_server_addr (HOST:PORT, or
+    /// etcd://HOST:PORT;HOST:PORT for several masters), engine, enable_ssd_offload,
+    /// ssd_offload_path, tenant_id, enable_client_http_server and client_http_port. The only
+    /// argument may also be a dictionary with these keys, whose sizes may be text such as "4gb".
+    /// `engine` and the disk arguments have no effect.
     #[pyo3(signature = (*args, **kwargs))]
     fn setup(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<i32> {
         let arguments = match arguments_of(args, kwargs)? {

@@ -50,7 +50,8 @@ pub(crate) struct SetupArguments {
 /// Returns the arguments.
 ///
 /// # Errors
-/// Outer error: the arguments are not those of `setup`. Inner error: a dictionary's value is not valid, which `setup` reports with a code.
+/// Outer error: the arguments are not those of `setup`. Inner error: a dictionary's value is not
+/// valid, which `setup` reports with a code.
 pub(crate) fn arguments_of(
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,

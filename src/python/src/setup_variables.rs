@@ -12,7 +12,8 @@ const RELEASE_SECONDS: u64 = 600;
 /// The settings in the environment.
 #[derive(Debug, PartialEq)]
 pub(crate) struct SetupVariables {
-    /// Maximum time to wait for etcd, the metadata service and the master. Upstream's client tries for about 90 s.
+    /// Maximum time to wait for etcd, the metadata service and the master. Upstream's client tries
+    /// for about 90 s.
     pub wait: Duration,
     /// Time limit for the transfers of a call.
     pub transfer_limit: Duration,

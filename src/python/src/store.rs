@@ -18,15 +18,17 @@ static SESSIONS: Mutex<Vec<Weak<Session>>> = Mutex::new(Vec::new());
 /// The last process that logged that it cannot use its parent's client.
 static LOGGED: AtomicU32 = AtomicU32::new(0);
 
-/// A client of a Mooncake store, with the methods of `mooncake.store`. Call `setup` first. All methods may be called from several threads at
-/// the same time, and release the interpreter's lock while they wait.
+/// A client of a Mooncake store, with the methods of `mooncake.store`. Call `setup` first. All
+/// methods may be called from several threads at the same time, and release the interpreter's lock
+/// while they wait.
 #[pyclass(module = "mcctl_mooncake._native", subclass, frozen)]
 pub(crate) struct MooncakeDistributedStore {
     session: RwLock<Option<Arc<Session>>>,
 }
 
 impl MooncakeDistributedStore {
-    /// Returns the started client; `None` before `setup`, after `close`, and in a child process made with `fork`.
+    /// Returns the started client; `None` before `setup`, after `close`, and in a child process
+    /// made with `fork`.
     pub(crate) fn session(&self) -> Option<Arc<Session>> {
         let session = self.session.read().unwrap_or_else(PoisonError::into_inner).clone()?;
         if session.is_of_this_process() {
@@ -63,20 +65,23 @@ impl MooncakeDistributedStore {
         MooncakeDistributedStore { session: RwLock::new(None) }
     }
 
-    /// Unmounts this process's segments and stops the client. Objects in these segments are lost. Returns 0.
+    /// Unmounts this process's segments and stops the client. Objects in these segments are lost.
+    /// Returns 0.
     fn close(&self, py: Python<'_>) -> i32 {
         end(py, self.replace(None));
         0
     }
 
-    /// Returns 0 if the master responds to this process's heartbeats, 1 before `setup`, 2 if it does not respond.
+    /// Returns 0 if the master responds to this process's heartbeats, 1 before `setup`, 2 if it
+    /// does not respond.
     fn health_check(&self) -> i32 {
         let Some(session) = self.session() else { return 1 };
         let is_healthy = session.running().as_ref().is_some_and(|running| running.node.heartbeat_status().is_healthy());
         if is_healthy { 0 } else { 2 }
     }
 
-    /// Returns the name under which the master lists this process, `HOST:PORT`; empty before `setup`.
+    /// Returns the name under which the master lists this process, `HOST:PORT`; empty before
+    /// `setup`.
     fn get_hostname(&self) -> String {
         let session = self.session();
         let name =
@@ -84,8 +89,8 @@ impl MooncakeDistributedStore {
         name.unwrap_or_default()
     }
 
-    /// Returns the client's metrics in the Prometheus text format; empty before `setup`. This method is an addition to the names of
-    /// `mooncake.store`.
+    /// Returns the client's metrics in the Prometheus text format; empty before `setup`. This
+    /// method is an addition to the names of `mooncake.store`.
     fn metrics(&self) -> String {
         let session = self.session();
         session.map(|session| session.exposition()).unwrap_or_default()
@@ -100,7 +105,8 @@ impl Drop for MooncakeDistributedStore {
     }
 }
 
-/// Stops a client. In a child process made with `fork`, nothing is stopped: threads and connections belong to the parent.
+/// Stops a client. In a child process made with `fork`, nothing is stopped: threads and connections
+/// belong to the parent.
 pub(crate) fn end(py: Python<'_>, session: Option<Arc<Session>>) {
     let Some(session) = session else { return };
     if session.is_of_this_process() {

@@ -9,7 +9,8 @@ use crate::arguments::{Key, Natural, error_code, flat};
 use crate::interpreter::detached;
 use crate::store::{MooncakeDistributedStore, NOT_SET_UP};
 
-/// The state of a task. The Python class `QueryTaskResponse` converts two of its fields to enumerations.
+/// The state of a task. The Python class `QueryTaskResponse` converts two of its fields to
+/// enumerations.
 #[pyclass(module = "mcctl_mooncake._native", name = "QueryTaskResponse", subclass, frozen, get_all)]
 pub(crate) struct NativeQueryTaskResponse {
     id: (u64, u64),
@@ -26,8 +27,8 @@ type CreatedTask = ((u64, u64), i32);
 
 #[pymethods]
 impl MooncakeDistributedStore {
-    /// Creates a task that copies an object to the segments `targets`. Returns the task's ID and 0, or (0, 0) and
-    /// a negative code.
+    /// Creates a task that copies an object to the segments `targets`. Returns the task's ID and
+    /// 0, or (0, 0) and a negative code.
     #[pyo3(signature = (key, targets))]
     fn create_copy_task(&self, py: Python<'_>, key: Key, targets: Vec<String>) -> CreatedTask {
         let Some(session) = self.session() else { return ((0, 0), NOT_SET_UP) };
@@ -41,8 +42,8 @@ impl MooncakeDistributedStore {
         }))
     }
 
-    /// Creates a task that moves an object from the segment `source` to `target`. Returns the task's ID and 0, or (0, 0) and a
-    /// negative code.
+    /// Creates a task that moves an object from the segment `source` to `target`. Returns the
+    /// task's ID and 0, or (0, 0) and a negative code.
     #[pyo3(signature = (key, source, target))]
     fn create_move_task(&self, py: Python<'_>, key: Key, source: String, target: String) -> CreatedTask {
         let Some(session) = self.session() else { return ((0, 0), NOT_SET_UP) };

@@ -32,25 +32,29 @@ impl MooncakeDistributedStore {
         self.put_values(py, WriteMethod::Upsert, vec![(key.0, vec![value])], config)
     }
 
-    /// Stores several values as one object, one after another. An existing object is left unchanged. Returns 0 or a negative code.
+    /// Stores several values as one object, one after another. An existing object is left
+    /// unchanged. Returns 0 or a negative code.
     #[pyo3(signature = (key, *args, config = None))]
     fn put_parts(&self, py: Python<'_>, key: Key, args: &Bound<'_, PyTuple>, config: Config<'_>) -> PyResult<i32> {
         self.put_tuple(py, WriteMethod::Put, key, args, config)
     }
 
-    /// Stores several values as one object, one after another, and replaces an existing object. Returns 0 or a negative code.
+    /// Stores several values as one object, one after another, and replaces an existing object.
+    /// Returns 0 or a negative code.
     #[pyo3(signature = (key, *args, config = None))]
     fn upsert_parts(&self, py: Python<'_>, key: Key, args: &Bound<'_, PyTuple>, config: Config<'_>) -> PyResult<i32> {
         self.put_tuple(py, WriteMethod::Upsert, key, args, config)
     }
 
-    /// Stores one value per key. Existing objects are left unchanged. Returns 0, or the first negative code.
+    /// Stores one value per key. Existing objects are left unchanged. Returns 0, or the first
+    /// negative code.
     #[pyo3(signature = (keys, values, config = None))]
     fn put_batch(&self, py: Python<'_>, keys: Vec<Key>, values: Vec<Value>, config: Config<'_>) -> i32 {
         self.put_lists(py, WriteMethod::Put, keys, values, config)
     }
 
-    /// Stores one value per key, and replaces existing objects. Returns 0, or the first negative code.
+    /// Stores one value per key, and replaces existing objects. Returns 0, or the first negative
+    /// code.
     #[pyo3(signature = (keys, values, config = None))]
     fn upsert_batch(&self, py: Python<'_>, keys: Vec<Key>, values: Vec<Value>, config: Config<'_>) -> i32 {
         self.put_lists(py, WriteMethod::Upsert, keys, values, config)
@@ -62,7 +66,8 @@ impl MooncakeDistributedStore {
         Ok(value.unwrap_or_else(|| PyBytes::new(py, b"").into_any()))
     }
 
-    /// Returns objects as `bytes`; empty for each that does not exist or cannot be read. One request to the master.
+    /// Returns objects as `bytes`; empty for each that does not exist or cannot be read. One
+    /// request to the master.
     fn get_batch<'py>(&self, py: Python<'py>, keys: Vec<Key>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let empty = || PyBytes::new(py, b"").into_any();
         if keys.is_empty() || self.session().is_none() {
@@ -73,8 +78,9 @@ impl MooncakeDistributedStore {
         Ok(values.into_iter().map(|value| value.unwrap_or_else(empty)).collect())
     }
 
-    /// Reads objects, each into the `bytearray` that `make` returns for the object's size. Returns them; None for each object that does not
-    /// exist or cannot be read. One request to the master. The Python class implements `get_buffer` with it.
+    /// Reads objects, each into the `bytearray` that `make` returns for the object's size. Returns
+    /// them; None for each object that does not exist or cannot be read. One request to the master.
+    /// The Python class implements `get_buffer` with it.
     fn _read_new<'py>(
         &self,
         py: Python<'py>,
@@ -125,7 +131,8 @@ impl MooncakeDistributedStore {
         self.put_values(py, method, objects.collect(), config)
     }
 
-    /// Stores objects. Returns 0, or the first negative code. If an object is empty, nothing is stored.
+    /// Stores objects. Returns 0, or the first negative code. If an object is empty, nothing is
+    /// stored.
     fn put_values(
         &self,
         py: Python<'_>,
@@ -152,7 +159,8 @@ impl MooncakeDistributedStore {
         })
     }
 
-    /// Reads objects, each into a new value from `make`, which is passed a size and also returns the address of the value's bytes.
+    /// Reads objects, each into a new value from `make`, which is passed a size and also returns
+    /// the address of the value's bytes.
     fn read_values<'py>(
         &self,
         py: Python<'py>,
@@ -205,7 +213,8 @@ impl MooncakeDistributedStore {
     }
 }
 
-/// Returns the address of a bytearray's bytes. It is valid until the bytearray is changed in size or freed.
+/// Returns the address of a bytearray's bytes. It is valid until the bytearray is changed in size
+/// or freed.
 #[pyfunction]
 pub(crate) fn address_of(bytes: &Bound<'_, PyByteArray>) -> u64 {
     bytes.data() as u64

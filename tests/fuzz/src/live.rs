@@ -1,5 +1,5 @@
-//! Targets that are live ports: a real server in this process, with one connection per input. Each input must end in bounded
-//! time, and the server must serve the next one.
+//! Targets that are live ports: a real server in this process, with one connection per input. Each
+//! input must end in bounded time, and the server must serve the next one.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream};
@@ -19,8 +19,9 @@ use mcctl::engine::transfer::types::RegionKeys;
 use mcctl::engine::wire::json::{ConnectionMessage, NotifyMessage};
 use tokio::runtime::Runtime;
 
-/// Sends `data` and reads until the server closes the connection. The sending side is then shut down, so a server that waits for
-/// more bytes reads the end of the stream. A server that keeps the connection open is a finding.
+/// Sends `data` and reads until the server closes the connection. The sending side is then shut
+/// down, so a server that waits for more bytes reads the end of the stream. A server that keeps the
+/// connection open is a finding.
 fn exchange(port: u16, data: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server accepts");
     stream.set_read_timeout(Some(Duration::from_secs(3))).expect("a time limit");
@@ -45,7 +46,8 @@ fn runtime() -> &'static Runtime {
 
 const REGION_BYTES: usize = 1 << 16;
 
-/// Target: the data port. An address whose upper half is zero counts from the region's start, so that many inputs reach it.
+/// Target: the data port. An address whose upper half is zero counts from the region's start, so
+/// that many inputs reach it.
 pub fn data_port(data: &[u8]) {
     static TARGET: OnceLock<(TcpTarget, Arc<Memory>)> = OnceLock::new();
     let (target, memory) = TARGET.get_or_init(|| {

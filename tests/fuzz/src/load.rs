@@ -7,7 +7,8 @@ use mcctl::engine::load::target::http1::{HEAD_BYTES_MAX, Piece, ResponseHead, Re
 
 use super::fixtures;
 
-/// A parsed response: head, body, whether it ended, bytes consumed. `None`: not a valid HTTP response.
+/// A parsed response: head, body, whether it ended, bytes consumed. `None`: not a valid HTTP
+/// response.
 type ParsedResponse = Option<(Option<ResponseHead>, Vec<u8>, bool, usize)>;
 
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> ParsedResponse {
@@ -39,7 +40,8 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> ParsedResponse {
     Some((head, body, parser.ends(), used))
 }
 
-/// Target: one response. The result must not depend on how it is split. The first byte is the size of the pieces.
+/// Target: one response. The result must not depend on how it is split. The first byte is the size
+/// of the pieces.
 pub fn answer(data: &[u8]) {
     let Some((step, bytes)) = data.split_first() else { return };
     let whole = read(std::iter::once(bytes));
@@ -78,8 +80,8 @@ fn parse_stream(dialect: Dialect, bytes: &[u8], step: usize) -> Option<(ModelAns
     Some((answer, tokens + u64::from(late)))
 }
 
-/// Target: one stream. The result must not depend on how it is split. The first byte selects the dialect, the second the
-/// size of the pieces.
+/// Target: one stream. The result must not depend on how it is split. The first byte selects the
+/// dialect, the second the size of the pieces.
 pub fn stream(data: &[u8]) {
     let [which, step, bytes @ ..] = data else { return };
     let all = [Dialect::Generate, Dialect::Chat, Dialect::Completions, Dialect::TensorRt];

@@ -1,4 +1,5 @@
-//! The fuzz targets under libFuzzer. One program contains all targets, so that it is linked once. `MCCTL_FUZZ_TARGET` selects one.
+//! The fuzz targets under libFuzzer. One program contains all targets, so that it is linked once.
+//! `MCCTL_FUZZ_TARGET` selects one.
 #![no_main]
 
 #[path = "targets.rs"]

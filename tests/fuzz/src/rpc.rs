@@ -3,7 +3,8 @@
 use mcctl::engine::wire::frame::{self, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader};
 use mcctl::engine::wire::method::{Method, transcode};
 
-/// Target: the frames of one connection, read first as the server reads requests, then as a client reads responses.
+/// Target: the frames of one connection, read first as the server reads requests, then as a client
+/// reads responses.
 pub fn stream(mut data: &[u8]) {
     let whole = data;
     while let Some((head, rest)) = data.split_first_chunk::<REQUEST_HEADER_BYTES>() {
@@ -24,8 +25,8 @@ pub fn stream(mut data: &[u8]) {
     }
 }
 
-/// Target: the arguments of one method. The first byte selects the method. The type hash is inserted, so that inputs pass
-/// that check.
+/// Target: the arguments of one method. The first byte selects the method. The type hash is
+/// inserted, so that inputs pass that check.
 pub fn request(data: &[u8]) {
     let Some((method, args)) = pick(data) else { return };
     let body = match method.request_type() {

@@ -1,5 +1,6 @@
-//! Fuzz targets for everything that reads bytes from outside. A target is a function of bytes. It must not panic or allocate beyond its
-//! bounds, and what it accepts must survive a round trip. The integration tests call each target with damaged seeds.
+//! Fuzz targets for everything that reads bytes from outside. A target is a function of bytes. It
+//! must not panic or allocate beyond its bounds, and what it accepts must survive a round trip. The
+//! integration tests call each target with damaged seeds.
 
 mod engine;
 mod ha;
@@ -40,7 +41,8 @@ fn http_query(data: &[u8]) {
     }
 }
 
-/// The project's folder of fixtures. The package of the caller is the project itself, or the one in `tests/fuzz`.
+/// The project's folder of fixtures. The package of the caller is the project itself, or the one in
+/// `tests/fuzz`.
 fn fixtures() -> PathBuf {
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("fixtures"));
     folders.into_iter().find(|folder| folder.join("wire").is_dir()).expect("fixtures/wire exists")

@@ -1,4 +1,5 @@
-//! Who may do what: every route that changes something, on every port, with every kind of credentials.
+//! Who may do what: every route that changes something, on every port, with every kind of
+//! credentials.
 
 mod certificates;
 mod reload;

@@ -118,7 +118,8 @@ fn the_bash_script_parses_and_completes() {
     std::fs::write(&file, mcctl(&["completions", "bash"]).succeeds()).expect("written");
     let check = Command::new("bash").arg("-n").arg(&file).stdin(Stdio::null()).output().expect("bash");
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
-    // The call of readline: the words so far and the cursor position. Without a result, bash completes a path.
+    // The call of readline: the words so far and the cursor position. Without a result, bash
+    // completes a path.
     let complete = |words: &[&str]| {
         let line = words.join(" ");
         let at = words.len() - 1;

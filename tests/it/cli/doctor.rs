@@ -91,7 +91,8 @@ fn a_healthy_store_has_no_warnings() {
     let mut service = Service::start(command(&[&["up", "--json"][..], &ports].concat()));
     let document: Value = serde_json::from_str(&service.line_with("mcctl.up/1")).expect("JSON");
     let environment = document["environment"].as_object().expect("a map").clone();
-    // Only this store's process counts. The host and wheel checks depend on the machine, and so does the latency of lookups.
+    // Only this store's process counts. The host and wheel checks depend on the machine, and so
+    // does the latency of lookups.
     let pid = format!("--pid={}", service.pid());
     let mut doctor = command(&["doctor", "--json", "--timeout=30s", "--skip=host,wheel,lookup-latency", &pid]);
     doctor.envs(environment.iter().map(|(name, value)| (name, value.as_str().expect("text"))));

@@ -1,4 +1,5 @@
-//! Upstream's flags and files. Unit tests of the parser cover the syntax; `exit.rs` covers the error texts.
+//! Upstream's flags and files. Unit tests of the parser cover the syntax; `exit.rs` covers the
+//! error texts.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,5 @@
-//! Help texts of all commands. `INSTA_UPDATE=always cargo test --test it cli::help` accepts changed ones.
+//! Help texts of all commands. `INSTA_UPDATE=always cargo test --test it cli::help` accepts changed
+//! ones.
 
 use super::describe::COMMANDS;
 use super::{command, finish, mcctl};
@@ -89,7 +90,8 @@ fn the_options_of_all_commands_are_the_last_group() {
         let (own, common) = text.split_once("\nCommon options:\n").expect("a group");
         assert!(!own.contains("  --log-level") && common.contains("  -h, --help\n"), "{words:?}");
         assert!(common.contains("  --log-level <LEVEL>\n"), "{words:?}");
-        // Log level, format and file, with size and number, and the help; the root also has the version.
+        // Log level, format and file, with size and number, and the help; the root also has the
+        // version.
         assert!(listed_flags(common) <= 7, "{words:?}\n{common}");
     }
 }

@@ -1,4 +1,5 @@
-//! `--json` of every command: one document for a success and one for a failure. [`super::finish`] checks them against their schemas.
+//! `--json` of every command: one document for a success and one for a failure. [`super::finish`]
+//! checks them against their schemas.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;

@@ -1,4 +1,5 @@
-//! Logging: a stalled reader, files and their rotation, SIGHUP, JSON, and the debug lines of requests.
+//! Logging: a stalled reader, files and their rotation, SIGHUP, JSON, and the debug lines of
+//! requests.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -44,7 +44,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Assert the exit code `code`, and that stdout is empty or, with `--json`, the error document. Returns stderr.
+    /// Assert the exit code `code`, and that stdout is empty or, with `--json`, the error document.
+    /// Returns stderr.
     #[track_caller]
     pub fn fails(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{self:?}");
@@ -84,8 +85,8 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
-/// `program` with the default reaction to SIGHUP, as a terminal starts it. Under `nohup` the tests ignore SIGHUP, and their children
-/// inherit that.
+/// `program` with the default reaction to SIGHUP, as a terminal starts it. Under `nohup` the tests
+/// ignore SIGHUP, and their children inherit that.
 pub fn with_hangups(program: &Command) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=HUP").arg(program.get_program()).args(program.get_args());
@@ -128,7 +129,8 @@ pub fn mcctl_within(limit: Duration, args: &[&str]) -> Run {
     finish(output.expect("our child"))
 }
 
-/// A finished process as a [`Run`]. Each JSON document on stdout must be as its schema describes it.
+/// A finished process as a [`Run`]. Each JSON document on stdout must be as its schema describes
+/// it.
 pub fn finish(output: Output) -> Run {
     let run = Run {
         code: output.status.code().unwrap_or(-1),

@@ -173,7 +173,8 @@ fn a_signal_ends_a_waiting_put_get_and_bench_without_records() {
         ],
     ] {
         let mut command = command(args);
-        // A name that is not an address: the engine announces an address of the host's interfaces, and the host may not have one.
+        // A name that is not an address: the engine announces an address of the host's interfaces,
+        // and the host may not have one.
         command.env("MC_TCP_BIND_ADDRESS", "127.0.0.1");
         let mut run = Service::start(command);
         wait_until("its records", PATIENCE, || records(metadata, "ours:7") == [200, 200]);

@@ -1,4 +1,5 @@
-//! A service under test: a child process whose output is collected and which is killed with the test.
+//! A service under test: a child process whose output is collected and which is killed with the
+//! test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -42,7 +42,8 @@ async fn start(storage: Arc<dyn JournalStorage>, boot_id: Uuid, options: DataOpt
     let dir = DataDir::open(storage, &open).unwrap();
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
     config.threads = 1;
-    // No test waits for the end of a client. On a busy machine, a client without pings must not expire.
+    // No test waits for the end of a client. On a busy machine, a client without pings must not
+    // expire.
     config.policy.client_ttl = HOUR;
     let env = RealEnv::new();
     let server = MasterServer::start_with(config, Some(MasterData { dir, options }), env.clone()).await.unwrap();

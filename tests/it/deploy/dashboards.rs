@@ -1,5 +1,6 @@
-//! Dashboards in the format of Grafana with `schemaVersion` 39 (Grafana 10.2 to 11). The types are the schema of what is rendered: an unknown
-//! or missing field, or a value of another type, is an error.
+//! Dashboards in the format of Grafana with `schemaVersion` 39 (Grafana 10.2 to 11). The types are
+//! the schema of what is rendered: an unknown or missing field, or a value of another type, is an
+//! error.
 
 use std::collections::BTreeSet;
 

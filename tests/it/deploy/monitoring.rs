@@ -236,12 +236,14 @@ const HEALTHY: &[(&str, &str)] = &[
     (r#"mcctl_build_info{job="ha-store",instance="n2",version="2",mooncake="0.3.13"}"#, "_x480"),
 ];
 
-/// The alert that a change of samples must cause, alone. Each change begins at 30 min. `None`: no alert.
+/// The alert that a change of samples must cause, alone. Each change begins at 30 min. `None`: no
+/// alert.
 struct AlertCase {
     alert: Option<&'static str>,
     /// Its severity, if it has several.
     severity: Option<&'static str>,
-    /// Metric, instance, and its samples from 30 min on. The instance may be followed by other labels.
+    /// Metric, instance, and its samples from 30 min on. The instance may be followed by other
+    /// labels.
     changes: &'static [(&'static str, &'static str, &'static str)],
     /// Time at which the alert must be firing, and time at which it must not be firing yet.
     fires: &'static str,

@@ -12,7 +12,8 @@ use crate::cli::{Run, mcctl};
 const FORMATS: [&str; 10] =
     ["env", "sglang", "systemd", "docker", "compose", "k8s", "kustomize", "rbg", "prometheus", "grafana"];
 
-/// Eight GPUs on one host; prefill and decode with different sizes on two hosts; four replicas on Kubernetes with access control.
+/// Eight GPUs on one host; prefill and decode with different sizes on two hosts; four replicas on
+/// Kubernetes with access control.
 const SHAPES: [&str; 3] = ["eight-gpus.toml", "pd-two-hosts.toml", "kubernetes-access.yaml"];
 
 #[test]

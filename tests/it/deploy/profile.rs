@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::{all_fixtures, fixture};
 use crate::cli::mcctl;
 
-/// A rule of the standard, or a stricter one of mcctl: its name, and whether a pod and one of its containers satisfy it.
+/// A rule of the standard, or a stricter one of mcctl: its name, and whether a pod and one of its
+/// containers satisfy it.
 type ProfileRule = (&'static str, fn(&Value, &Value) -> bool);
 
 const RULES: &[ProfileRule] = &[

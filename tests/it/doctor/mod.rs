@@ -1,7 +1,7 @@
 //! `mcctl doctor`: for every check a host on which it passes, and one on which it finds a problem.
 //!
-//! A host is a folder of files, read with `--root`. Problems that no file can represent are provoked on the real host: a bound port, a
-//! full directory.
+//! A host is a folder of files, read with `--root`. Problems that no file can represent are
+//! provoked on the real host: a bound port, a full directory.
 
 mod host;
 mod rdma;
@@ -106,7 +106,8 @@ impl Host {
         self.dir.path()
     }
 
-    /// The result of the check `id` on this host: `passed`, `skipped`, or the highest severity of its findings.
+    /// The result of the check `id` on this host: `passed`, `skipped`, or the highest severity of
+    /// its findings.
     #[track_caller]
     pub fn verdict(&self, id: &str, environment: &[(&str, &str)], more: &[&str]) -> String {
         let root = format!("--root={}", self.path().display());
@@ -146,8 +147,9 @@ pub fn verdict(id: &str, environment: &[(&str, &str)], more: &[&str]) -> String 
 /// The file to which [`verdict`] appends each result.
 const RECORD: &str = "MCCTL_TEST_VERDICTS";
 
-/// Every host and wheel check has a test in which it passes, and one in which it finds a problem. To find out, this test runs the
-/// other tests of this module in a second process that records all verdicts. New tests and modules are included automatically.
+/// Every host and wheel check has a test in which it passes, and one in which it finds a problem.
+/// To find out, this test runs the other tests of this module in a second process that records all
+/// verdicts. New tests and modules are included automatically.
 #[test]
 fn every_check_has_a_passing_and_a_failing_test() {
     let record = tempfile::NamedTempFile::new().unwrap();

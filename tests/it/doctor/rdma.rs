@@ -1,4 +1,5 @@
-//! Tests of the RDMA checks, on the hosts of fixtures/hosts. Their severity depends on whether rdma is requested.
+//! Tests of the RDMA checks, on the hosts of fixtures/hosts. Their severity depends on whether rdma
+//! is requested.
 
 use super::Host;
 

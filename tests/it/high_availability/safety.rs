@@ -1,4 +1,5 @@
-//! What a failover must not do: return the bytes of other objects, or lose keys that a running master has.
+//! What a failover must not do: return the bytes of other objects, or lose keys that a running
+//! master has.
 
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use nix::sys::signal::Signal;
 
 use super::{ClusterMaster, HaCluster};
 
-/// Number of objects of 1 MiB that are put while all masters are in sync, and by a leader alone. Together they do not fit into the node, so the
-/// later ones get memory of the earlier ones, which are removed.
+/// Number of objects of 1 MiB that are put while all masters are in sync, and by a leader alone.
+/// Together they do not fit into the node, so the later ones get memory of the earlier ones, which
+/// are removed.
 const EARLIER: usize = 8;
 const LATER: usize = 12;
 /// After this time, a standby that was stopped is not in sync.

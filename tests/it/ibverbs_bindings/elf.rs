@@ -39,8 +39,9 @@ fn needed(data: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// An empty folder before the loader's search path does not hide a system library. So the library is replaced by a
-/// broken one: a text file with its name. The program must still start and report the problem.
+/// An empty folder before the loader's search path does not hide a system library. So the library
+/// is replaced by a broken one: a text file with its name. The program must still start and report
+/// the problem.
 #[test]
 fn a_broken_libibverbs_is_reported_and_commands_start() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use ibverbs_sys as ffi;
 
-/// A C expression, our value of it, and whether C's may be larger (a structure of which only the beginning is
-/// declared).
+/// A C expression, our value of it, and whether C's may be larger (a structure of which only the
+/// beginning is declared).
 struct Line {
     c: String,
     ours: usize,

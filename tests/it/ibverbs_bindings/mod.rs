@@ -1,4 +1,5 @@
-//! The libibverbs bindings: the program starts without the library, and our declarations match its header.
+//! The libibverbs bindings: the program starts without the library, and our declarations match its
+//! header.
 #![cfg(feature = "rdma")]
 
 mod elf;

@@ -10,7 +10,8 @@ use mcctl::engine::kube::{self, rbg};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The folder that contains `rbg-v1alpha2.schema.json` and `rbg-v1alpha1.schema.json`: the `openAPIV3Schema` of each version.
+/// The folder that contains `rbg-v1alpha2.schema.json` and `rbg-v1alpha1.schema.json`: the
+/// `openAPIV3Schema` of each version.
 const FOLDER: &str = "MCCTL_RBG_SCHEMA_DIR";
 
 /// The documents in a YAML text.

@@ -1,4 +1,5 @@
-//! Rendered Kubernetes manifests: valid by our rules and by the CRD schema, and equal to reviewed snapshots.
+//! Rendered Kubernetes manifests: valid by our rules and by the CRD schema, and equal to reviewed
+//! snapshots.
 
 use std::fs;
 use std::path::Path;

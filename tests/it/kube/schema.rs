@@ -1,10 +1,11 @@
-//! A checker for the subset of JSON Schema that Kubernetes structural schemas use. It shares no code with the validator under test.
-//! It panics on an unknown schema keyword.
+//! A checker for the subset of JSON Schema that Kubernetes structural schemas use. It shares no
+//! code with the validator under test. It panics on an unknown schema keyword.
 
 use fancy_regex::Regex;
 use serde_json::{Map, Value, json};
 
-/// Keywords without effect on a single document. CEL expressions (`x-kubernetes-validations`) are not evaluated.
+/// Keywords without effect on a single document. CEL expressions (`x-kubernetes-validations`) are
+/// not evaluated.
 const SILENT: &[&str] = &[
     "default",
     "description",
@@ -15,7 +16,8 @@ const SILENT: &[&str] = &[
     "x-kubernetes-validations",
 ];
 
-/// The mismatches between `value` and `schema`. Fields outside the schema are mismatches even if the server keeps them.
+/// The mismatches between `value` and `schema`. Fields outside the schema are mismatches even if
+/// the server keeps them.
 pub fn disagreements(schema: &Value, value: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     check(schema, value, "", &mut wrong);

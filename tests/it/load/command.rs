@@ -10,7 +10,8 @@ use crate::cli::service::Service;
 use crate::cli::{Run, command, finish, mcctl, mcctl_in_time};
 use crate::peer::process::{PATIENCE, wait_until};
 
-/// Runs the bench with `args` against a server with this `behaviour`. Returns its output, and the bodies that the server received.
+/// Runs the bench with `args` against a server with this `behaviour`. Returns its output, and the
+/// bodies that the server received.
 pub fn bench(behaviour: impl Fn(usize) -> Behaviour + Send + Sync + 'static, args: &[&str]) -> (Run, Vec<Vec<u8>>) {
     bench_by(behaviour, args, |line| line)
 }

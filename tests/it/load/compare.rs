@@ -40,8 +40,8 @@ impl Server {
     }
 }
 
-/// A server and a faster one. They differ by more than a busy machine delays an answer. An answer has one token, because the gap between
-/// two would be that of the machine.
+/// A server and a faster one. They differ by more than a busy machine delays an answer. An answer
+/// has one token, because the gap between two would be that of the machine.
 fn slow() -> Server {
     Server::start(1, 1_000)
 }
@@ -106,7 +106,8 @@ fn two_servers_are_compared_by_ttft_on_the_same_requests() {
 #[test]
 fn each_pass_has_a_verdict_of_its_own() {
     let even = Server::of(|_| Behaviour::Cached(5));
-    // A block is three conversations of two turns in each pass: the first finds nothing in the cache, the repetition all.
+    // A block is three conversations of two turns in each pass: the first finds nothing in the
+    // cache, the repetition all.
     let uneven = Server::of(|request| Behaviour::Cached(if request % 12 < 6 { 0 } else { 10 }));
     // No difference of times counts: they are those of this machine.
     let phases = ["compare", &even.url, &uneven.url, "--phases=first,repeat", "--margin=95"];
@@ -215,7 +216,8 @@ fn a_run_that_was_written_down_is_compared_with_another_and_with_a_server() {
         assert_eq!(run.code, 0, "{run:?}");
     }
     for after in [&after, &fast.url] {
-        // One after the other on a machine that may be busy: what the wait for tokens differs by is no matter here.
+        // One after the other on a machine that may be busy: what the wait for tokens differs by is
+        // no matter here.
         let (run, told) = bench(&["compare", &before, after], &["--margin=60"]);
         let comparison = &told["comparison"];
         assert_eq!((run.code, &comparison["verdict"]), (0, &json!("better")), "{run:?}");
@@ -445,7 +447,8 @@ async fn simulator(device_tokens: u64, host_tokens: u64) -> RunningSimulator {
     sim::start(RealEnv::new(), &HostPort::new("127.0.0.1", 0), config, None).await.expect("a free port")
 }
 
-/// Conversations of up to 800 tokens. Cached tokens decide, because they depend on a busy machine the least.
+/// Conversations of up to 800 tokens. Cached tokens decide, because they depend on a busy machine
+/// the least.
 const SHORT: [&str; 7] = [
     "--num-rounds=3",
     "--request-length=250",
@@ -473,7 +476,8 @@ fn the_plan_reaches_the_tier_that_differs_and_shows_its_benefit() {
     assert!(plan["blocks"].as_u64().is_some_and(|blocks| blocks >= 4) && plan["request_rate"].is_f64(), "{plan}");
     assert!(run.stderr.contains("Same plan: --num-clients "), "{}", run.stderr);
     assert_eq!(comparison["sides"][1]["name"], "with L2");
-    // A load that fits into L1 cannot show the benefit of L2. A caveat states this before and after the run.
+    // A load that fits into L1 cannot show the benefit of L2. A caveat states this before and after
+    // the run.
     let few = [&line[..], &["--num-clients=8", "--blocks=4", "--request-rate=inf"]].concat();
     let run = finish(command(&few).output().expect("the program starts"));
     let told: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));

@@ -1,5 +1,5 @@
-//! Cache control and observation: `bench multi-turn --phases` and `bench ladder` against the simulator with a real
-//! store.
+//! Cache control and observation: `bench multi-turn --phases` and `bench ladder` against the
+//! simulator with a real store.
 
 use serde_json::{Value, json};
 

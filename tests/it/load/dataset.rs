@@ -1,4 +1,5 @@
-//! Datasets through the built binary: what each format sends to the server, and the errors for invalid files.
+//! Datasets through the built binary: what each format sends to the server, and the errors for
+//! invalid files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -52,7 +53,8 @@ async fn chat(heard: RequestBodies, keys: Keys) -> u16 {
     port
 }
 
-/// Runs the bench with `args` against the chat server. Returns its output, and the bodies that the server received, in order.
+/// Runs the bench with `args` against the chat server. Returns its output, and the bodies that the
+/// server received, in order.
 fn bench_chat(args: &[&str]) -> (Run, Vec<Value>) {
     bench_routed(args, Keys::default())
 }
@@ -81,7 +83,8 @@ fn bench_generate(args: &[&str]) -> (Run, Vec<Value>) {
     (run, heard.iter().map(|body| serde_json::from_slice(body).expect("JSON")).collect())
 }
 
-/// Writes a tokenizer whose vocabulary covers the fixtures. Returns its folder and the flag that selects it.
+/// Writes a tokenizer whose vocabulary covers the fixtures. Returns its folder and the flag that
+/// selects it.
 fn tokenizer() -> (tempfile::TempDir, String) {
     let mut vocabulary = serde_json::Map::new();
     for byte in b'!'..=b'~' {

@@ -61,7 +61,8 @@ async fn play(target: LoadTarget, mut workload: Synthetic, pace: Pace, rules: Ru
 
 #[tokio::test]
 async fn conversations_continue_with_the_answers_and_tokens_are_timed() {
-    // Tokens that are read together have the arrival time of the last one. So the gaps are longer than a busy machine delays a read.
+    // Tokens that are read together have the arrival time of the last one. So the gaps are longer
+    // than a busy machine delays a read.
     let port = serve(|_| Behaviour::Answer(4, ms(20), ms(200))).await;
     let (ran, records) = play(target(port), synthetic(3, 2), Pace::Closed { conversations: 3 }, Rules::default()).await;
     assert_eq!(records.len(), 6);

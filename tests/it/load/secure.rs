@@ -22,7 +22,8 @@ const ANSWER: &str = concat!(
 /// What the server saw: the version of each request, its headers and its path.
 type Seen = Arc<Mutex<Vec<(hyper::Version, hyper::HeaderMap, String)>>>;
 
-/// A server on a free port, with TLS that offers `protocols` if there are any; its port, and its certificate (PEM).
+/// A server on a free port, with TLS that offers `protocols` if there are any; its port, and its
+/// certificate (PEM).
 async fn serve(protocols: &[&str], http2: bool, seen: Seen) -> (u16, String) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());

@@ -45,7 +45,8 @@ pub enum Behaviour {
 /// Bodies of received requests.
 pub type RequestBodies = std::sync::Arc<std::sync::Mutex<Vec<Vec<u8>>>>;
 
-/// Serves on a free loopback port. Request number `n` (from zero, over all connections) gets behaviour `behaviour(n)`.
+/// Serves on a free loopback port. Request number `n` (from zero, over all connections) gets
+/// behaviour `behaviour(n)`.
 pub async fn serve(behaviour: impl Fn(usize) -> Behaviour + Send + Sync + 'static) -> u16 {
     serve_and_record(behaviour, RequestBodies::default()).await
 }

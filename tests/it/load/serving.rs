@@ -1,4 +1,5 @@
-//! `mcctl bench serving`, and command lines of SGLang's tools, through the built binary and against the simulator.
+//! `mcctl bench serving`, and command lines of SGLang's tools, through the built binary and against
+//! the simulator.
 
 use std::path::Path;
 use std::time::Duration;
@@ -209,8 +210,8 @@ fn enable_multiturn_sends_all_turns_as_chat() {
     assert_eq!(refused.code, 2, "{refused:?}");
 }
 
-/// Command lines of SGLang's bench_serving guide and source, KEP-74 and the HiCache blog. Only request counts,
-/// lengths and the port are reduced, and local files replace downloads.
+/// Command lines of SGLang's bench_serving guide and source, KEP-74 and the HiCache blog. Only
+/// request counts, lengths and the port are reduced, and local files replace downloads.
 const SERVING_LINES: [&str; 15] = [
     "--backend sglang --base-url URL --num-prompt 10 --sharegpt-output-len 4",
     "--backend sglang --host 127.0.0.1 --port PORT --num-prompts 3 --model meta-llama/Llama-3.1-8B-Instruct --sharegpt-output-len 4",

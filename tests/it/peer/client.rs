@@ -1,4 +1,5 @@
-//! The suite of the real Python client (tests/peers/client_suite.py) against every pairing of master and nodes.
+//! The suite of the real Python client (tests/peers/client_suite.py) against every pairing of
+//! master and nodes.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ fn suite(master: Make, node: Make, how: Metadata, nodes: usize, segment: u64) {
     let (status, text) = run("suite", c, cluster.dir.path(), Duration::from_secs(180));
     assert!(status.success(), "{text}");
     if node == Make::Ours && segment == 0 {
-        // The nodes served all transfers of a pure client: at least the 128 MiB batch and the sizes up to 64 MiB.
+        // The nodes served all transfers of a pure client: at least the 128 MiB batch and the sizes
+        // up to 64 MiB.
         let served = |what| cluster.nodes.iter().map(|n| n.counter(what)).sum::<u64>();
         let (written, read) =
             (served("mcctl_node_served_write_bytes_total"), served("mcctl_node_served_read_bytes_total"));

@@ -143,13 +143,14 @@ pub struct Node {
 }
 
 impl Node {
-    /// Start a node that contributes `segment` bytes. It is mounted when [`Master::wait_segments`] returns. `local` is the size of its
-    /// client buffer, which only the REST API uses.
+    /// Start a node that contributes `segment` bytes. It is mounted when [`Master::wait_segments`]
+    /// returns. `local` is the size of its client buffer, which only the REST API uses.
     pub fn start(make: Make, dir: &Path, name: &str, master: &Master, how: Metadata, segment: u64, local: u64) -> Self {
         Self::start_as(make, dir, name, "127.0.0.1", master, how, segment, local)
     }
 
-    /// Start a node with the host name `host`. A name with a port (`127.0.0.1:12345`) stays the same after a restart.
+    /// Start a node with the host name `host`. A name with a port (`127.0.0.1:12345`) stays the
+    /// same after a restart.
     #[allow(clippy::too_many_arguments)]
     pub fn start_as(
         make: Make,
@@ -245,7 +246,8 @@ impl Client {
         Self::start_with(name, dir, master, how, [segment, local], None)
     }
 
-    /// Start a client that computes and verifies checksums, or not. `sizes` are those of its segment and of its local buffer.
+    /// Start a client that computes and verifies checksums, or not. `sizes` are those of its
+    /// segment and of its local buffer.
     pub fn start_with(
         name: &str,
         dir: &Path,
@@ -276,7 +278,8 @@ impl Client {
         self.ask(json!({"do": "put", "key": key, "seed": seed, "size": size}))["rc"].as_i64().unwrap()
     }
 
-    /// Get `key` and compare it with the object `seed`. Returns the size, and whether all bytes are equal.
+    /// Get `key` and compare it with the object `seed`. Returns the size, and whether all bytes are
+    /// equal.
     pub fn get(&mut self, key: &str, seed: u64, size: usize) -> (u64, bool) {
         let a = self.ask(json!({"do": "get", "key": key, "seed": seed, "size": size}));
         (a["size"].as_u64().unwrap(), a["same"].as_bool().unwrap())

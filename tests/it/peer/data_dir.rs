@@ -5,7 +5,8 @@ use super::process::{PATIENCE, wait_until};
 
 const MIB: usize = 1 << 20;
 
-/// The master is killed, and later stopped with SIGTERM. After each restart, all objects exist, and puts continue. No node mounts again.
+/// The master is killed, and later stopped with SIGTERM. After each restart, all objects exist, and
+/// puts continue. No node mounts again.
 fn the_master_keeps_its_objects(node: Make, how: Metadata) {
     let flags = ["--data-dir=data", "--client_ttl=5"];
     let mut cluster = Cluster::with_flags(Make::Ours, node, how, 2, 128 << 20, &flags);
@@ -47,7 +48,8 @@ fn our_master_keeps_the_objects_of_our_nodes() {
     the_master_keeps_its_objects(Make::Ours, Metadata::P2p);
 }
 
-/// A node dies while the master is away: its objects are dropped after the time to live of its client, and the others stay.
+/// A node dies while the master is away: its objects are dropped after the time to live of its
+/// client, and the others stay.
 #[test]
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn our_master_drops_the_objects_of_a_node_that_died_meanwhile() {

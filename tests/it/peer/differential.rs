@@ -1,7 +1,8 @@
 //! Compares our master with the real one: the same random calls must return the same answers.
 //!
-//! The comparison ignores what may differ: addresses, replica ids, and the choice among several segments. Time has no effect: leases are
-//! either endless or zero, and nothing is evicted. Other tests compare the fraction of a store that objects of mixed sizes fill.
+//! The comparison ignores what may differ: addresses, replica ids, and the choice among several
+//! segments. Time has no effect: leases are either endless or zero, and nothing is evicted. Other
+//! tests compare the fraction of a store that objects of mixed sizes fill.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -256,7 +257,8 @@ struct Masters {
     _real: Master,
 }
 
-/// Our master runs in this process, because the command line refuses a lease TTL of 0, with which no client can read.
+/// Our master runs in this process, because the command line refuses a lease TTL of 0, with which
+/// no client can read.
 async fn start(lease_ms: u64, segments: u64) -> (Masters, Pair) {
     let dir = tempfile::tempdir().unwrap();
     let lease = format!("--default_kv_lease_ttl={lease_ms}");
@@ -367,7 +369,8 @@ async fn mixed_sizes_fill_at_least_as_much_as_the_real_allocator() {
     }
 }
 
-/// The hosts on which a list of puts is placed. The segment within a host depends on a hash of the key, which differs between masters.
+/// The hosts on which a list of puts is placed. The segment within a host depends on a hash of the
+/// key, which differs between masters.
 async fn placements(make: Make, strategy: &str, only_together: bool) -> Vec<(String, Option<String>)> {
     let dir = tempfile::tempdir().unwrap();
     let strategy = format!("--allocation_strategy={strategy}");

@@ -1,7 +1,7 @@
 //! SIGKILL of a node, of the master, and of a client during a put, as other clients observe it.
 //!
-//! Each scenario is a function of the implementations of master and nodes. With both real it validates the scenario; with mcctl's it is
-//! the test.
+//! Each scenario is a function of the implementations of master and nodes. With both real it
+//! validates the scenario; with mcctl's it is the test.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,8 @@ fn list(value: &serde_json::Value) -> impl Iterator<Item = &serde_json::Value> {
     value.as_array().unwrap().iter()
 }
 
-/// A node is killed: its objects are gone after its time to live, other objects stay intact, and puts continue.
+/// A node is killed: its objects are gone after its time to live, other objects stay intact, and
+/// puts continue.
 fn a_node_dies(master: Make, node: Make, how: Metadata) {
     let flags = [format!("--client_ttl={TTL_S}")];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -84,8 +85,9 @@ fn a_node_dies(master: Make, node: Make, how: Metadata) {
     client.close();
 }
 
-/// A client is killed during a put: each of its objects is complete or absent, and its unfinished key can be put again. The node is
-/// suspended meanwhile, so that the put is in progress. Bytes in socket buffers reach the node after the client's death.
+/// A client is killed during a put: each of its objects is complete or absent, and its unfinished
+/// key can be put again. The node is suspended meanwhile, so that the put is in progress. Bytes in
+/// socket buffers reach the node after the client's death.
 fn a_client_dies_in_the_middle_of_a_put(master: Make, node: Make, how: Metadata) {
     let flags = ["--put_start_discard_timeout_sec=2", "--put_start_release_timeout_sec=5"];
     let cluster = Cluster::with_flags(master, node, how, 1, 768 << 20, &flags);
@@ -122,8 +124,9 @@ fn a_client_dies_in_the_middle_of_a_put(master: Make, node: Make, how: Metadata)
     reader.close();
 }
 
-/// The master is killed and restarted: nodes and a contributing client mount again, and clients continue. mcctl's master accepts objects
-/// again after the longer of these times. mcctl's nodes close their connections, so a real client's next transfer to each of them fails.
+/// The master is killed and restarted: nodes and a contributing client mount again, and clients
+/// continue. mcctl's master accepts objects again after the longer of these times. mcctl's nodes
+/// close their connections, so a real client's next transfer to each of them fails.
 fn the_master_dies_and_comes_back(master: Make, node: Make, how: Metadata) {
     let flags = ["--default_kv_lease_ttl=3000", "--put_start_discard_timeout_sec=3"];
     let mut cluster = Cluster::with_flags(master, node, how, 2, 128 << 20, &flags);
@@ -155,8 +158,8 @@ fn the_master_dies_and_comes_back(master: Make, node: Make, how: Metadata) {
     client.close();
 }
 
-/// The master is suspended for longer than the time to live of its clients. After it resumes, it reads their heartbeats before it expires
-/// any client, so that nothing is lost.
+/// The master is suspended for longer than the time to live of its clients. After it resumes, it
+/// reads their heartbeats before it expires any client, so that nothing is lost.
 #[test]
 #[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
 fn our_master_stands_still_and_loses_nothing_of_real_nodes() {
@@ -182,11 +185,12 @@ fn our_master_stands_still_and_loses_nothing_of_real_nodes() {
     client.close();
 }
 
-/// A node with a fixed name is killed and restarted at once. It is reachable before its time to live has passed. With HTTP metadata a
-/// real client caches the descriptor of the old process by name, so a new client connects each time.
+/// A node with a fixed name is killed and restarted at once. It is reachable before its time to
+/// live has passed. With HTTP metadata a real client caches the descriptor of the old process by
+/// name, so a new client connects each time.
 fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
-    // A put to the segment of the killed process takes the wheel's transfer timeout of 60 s if another process, such as one of another
-    // test, has its port by then.
+    // A put to the segment of the killed process takes the wheel's transfer timeout of 60 s if
+    // another process, such as one of another test, has its port by then.
     const LIMIT: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
     let mut cluster = Cluster::start(master, node, how, 0, 0);
     let name = format!("127.0.0.1:{}", super::process::free_port());
@@ -227,7 +231,8 @@ fn the_same_name_comes_back_at_once(master: Make, node: Make, how: Metadata) {
     client.close();
 }
 
-/// A node is suspended, another process takes over its name, and the first one is stopped: the records of the second stay.
+/// A node is suspended, another process takes over its name, and the first one is stopped: the
+/// records of the second stay.
 #[test]
 fn a_suspended_node_does_not_remove_the_records_of_its_successor() {
     let how = Metadata::Http;
@@ -237,8 +242,9 @@ fn a_suspended_node_does_not_remove_the_records_of_its_successor() {
     let dir = cluster.dir.path().to_owned();
     for (node, nth) in [("first", 1.0), ("second", 2.0)] {
         let node = Node::start_as(make, &dir, node, &name, &cluster.master, how, 64 << 20, 0);
-        // Its first heartbeat publishes the records again. If it were suspended during that, it would overwrite its successor's records
-        // later: the metadata protocol has no conditional write.
+        // Its first heartbeat publishes the records again. If it were suspended during that, it
+        // would overwrite its successor's records later: the metadata protocol has no conditional
+        // write.
         wait_until("the node's first heartbeat", PATIENCE, || {
             cluster.master.metric("master_remount_segment_requests_total") == nth
         });

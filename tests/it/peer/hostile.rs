@@ -1,5 +1,5 @@
-//! Malformed input on the ports of running programs: it is refused, other requests continue, and claimed lengths do not cause
-//! allocations.
+//! Malformed input on the ports of running programs: it is refused, other requests continue, and
+//! claimed lengths do not cause allocations.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -20,7 +20,8 @@ fn connect(port: u16) -> TcpStream {
     s
 }
 
-/// Send `bytes` and return the response until the peer closes; `None` if it does not close within [`PATIENCE`].
+/// Send `bytes` and return the response until the peer closes; `None` if it does not close within
+/// [`PATIENCE`].
 fn send(port: u16, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut s = connect(port);
     // The peer may close after the first byte.
@@ -80,7 +81,8 @@ fn the_master_survives_malformed_requests() {
         let back = send(rpc, bytes).expect("the connection is closed");
         assert!(back.is_empty(), "answered {back:02x?} to {:02x?}", &bytes[..8]);
     }
-    // A length above the limit is refused. A length below it is not allocated before the bytes arrive.
+    // A length above the limit is refused. A length below it is not allocated before the bytes
+    // arrive.
     assert!(send(rpc, &request(function, u32::MAX, b"")).expect("closed").is_empty());
     let held: Vec<TcpStream> = (0..32)
         .map(|_| {
@@ -92,7 +94,8 @@ fn the_master_survives_malformed_requests() {
     master_answers(rpc);
     assert!(rss_kb(&cluster.master.process) < before + GROWTH_MAX_KB, "memory grows with claimed lengths");
     drop(held);
-    // A wrong type hash and an unknown method are answered with an error. The connection stays open.
+    // A wrong type hash and an unknown method are answered with an error. The connection stays
+    // open.
     let mut s = connect(rpc);
     for (function, body, error) in [(function, &b"\x01\x02\x03\x04"[..], 4), (0xdead_beef, &b""[..], 11)] {
         s.write_all(&request(function, body.len() as u32, body)).unwrap();

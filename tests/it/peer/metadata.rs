@@ -119,7 +119,8 @@ fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
     let stale = http_get(port, "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1").unwrap();
     assert_eq!(stale.0, 200);
 
-    // The descriptor of the killed engine is removed with its name, so the new descriptor has only the new engine's buffers.
+    // The descriptor of the killed engine is removed with its name, so the new descriptor has only
+    // the new engine's buffers.
     let mut target = Process::start("target", bench("target", "target:1", &url, &[]), dir.path());
     wait_until("the name to change hands", PATIENCE, || {
         let now = http_get(port, "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1").unwrap();

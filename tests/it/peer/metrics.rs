@@ -33,8 +33,8 @@ fn work(make: Make) -> AdminReport {
     assert_eq!(client.ask(json!({"do": "remove", "key": "k2"}))["rc"], -706);
     assert_eq!(client.ask(json!({"do": "remove", "key": "none"}))["rc"], -704);
 
-    // A client is active after it has answered NEED_REMOUNT, the response to its first ping after a second. The counter of its answers
-    // may increase after that.
+    // A client is active after it has answered NEED_REMOUNT, the response to its first ping after a
+    // second. The counter of its answers may increase after that.
     wait_until("the client to be active", PATIENCE, || {
         ["master_active_clients", "master_remount_segment_requests_total"].iter().all(|name| master.metric(name) > 0.0)
     });
@@ -75,7 +75,8 @@ fn after_the_same_work_our_admin_port_says_what_the_real_masters_says() {
     let ours = work(Make::Ours);
     let mut compared = 0;
     for (name, value) in &real.metrics {
-        // Heartbeats count time. Segment names have ports of the day. The histogram of sizes is looked at below.
+        // Heartbeats count time. Segment names have ports of the day. The histogram of sizes is
+        // looked at below.
         let varies = ["master_ping_", "master_fetch_tasks_", "segment_", "master_value_size_"];
         if varies.iter().any(|start| name.starts_with(start)) {
             continue;
@@ -95,7 +96,8 @@ fn after_the_same_work_our_admin_port_says_what_the_real_masters_says() {
     assert_eq!(ours.key, real.key);
 }
 
-/// The sample names, and the families with their types, of a master that has just evicted from memory.
+/// The sample names, and the families with their types, of a master that has just evicted from
+/// memory.
 fn exposed_after_evictions(make: Make) -> (BTreeSet<String>, BTreeSet<String>) {
     let dir = tempfile::tempdir().unwrap();
     let flags = ["--default_kv_lease_ttl=100", "--eviction_high_watermark_ratio=0.5"];

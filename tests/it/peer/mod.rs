@@ -1,9 +1,11 @@
-//! Tests against upstream: the Mooncake wheel 0.3.13.post1 with its master, store service, transfer engine and Python client.
+//! Tests against upstream: the Mooncake wheel 0.3.13.post1 with its master, store service, transfer
+//! engine and Python client.
 //!
-//! If the wheel is absent, `tests/peers/install` is run (a download of about 100 MB, once). If that fails, the test fails with its output.
-//! Tests that are built with `MCCTL_PEERS=off` are ignored instead (`build.rs`). The tests use loopback and ports of their own. Every wait
-//! is bounded, and every process is killed with its test. A failing test prints the tail of each log. `MCCTL_BIN` selects another `mcctl`
-//! (a release build, an installed one).
+//! If the wheel is absent, `tests/peers/install` is run (a download of about 100 MB, once). If that
+//! fails, the test fails with its output. Tests that are built with `MCCTL_PEERS=off` are ignored
+//! instead (`build.rs`). The tests use loopback and ports of their own. Every wait is bounded, and
+//! every process is killed with its test. A failing test prints the tail of each log. `MCCTL_BIN`
+//! selects another `mcctl` (a release build, an installed one).
 
 #![allow(clippy::print_stderr)]
 #![allow(dead_code, reason = "a harness that the suites share: each uses its part")]

@@ -1,5 +1,5 @@
-//! mcctl's client, as a command and as a library, against every pairing of master and nodes, with the operations of the real client's
-//! suite. Each client reads what the other wrote.
+//! mcctl's client, as a command and as a library, against every pairing of master and nodes, with
+//! the operations of the real client's suite. Each client reads what the other wrote.
 
 use std::path::Path;
 use std::process::Command;
@@ -210,8 +210,8 @@ async fn batches(master: Make, node: Make, how: Metadata, nodes: usize) {
     python.close();
 }
 
-/// A suspended process still accepts connections, but does not answer. Each command ends after its time limit with exit code 3, and
-/// works again when the process is resumed.
+/// A suspended process still accepts connections, but does not answer. Each command ends after its
+/// time limit with exit code 3, and works again when the process is resumed.
 fn a_hung_peer(node: Make) {
     // A long time to live, so that the suspended node does not expire.
     let cluster = Cluster::with_flags(Make::Ours, node, Metadata::P2p, 1, 64 << 20, &["--client_ttl=120"]);
@@ -231,10 +231,12 @@ fn a_hung_peer(node: Make) {
     assert!(store.get("there") == payload(1, MIB));
 }
 
-/// A node is suspended, a put to it times out, and the node resumes: the bytes arrive late. The master has not allocated their memory to
-/// another object meanwhile. It is used again after the release timeout of an unfinished put.
+/// A node is suspended, a put to it times out, and the node resumes: the bytes arrive late. The
+/// master has not allocated their memory to another object meanwhile. It is used again after the
+/// release timeout of an unfinished put.
 async fn late_bytes(node: Make) {
-    // The memory must be filled before the release timeout. On a slow machine that needs a longer one.
+    // The memory must be filled before the release timeout. On a slow machine that needs a longer
+    // one.
     for release_s in [8, 16, 32, 64] {
         if late_bytes_arrive(node, release_s).await {
             return;

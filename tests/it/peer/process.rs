@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// Time limit of everything that must happen at some time: starts, answers, stops, changes of state. It only turns a hang into a failure,
-/// so it is far above what a busy machine needs.
+/// Time limit of everything that must happen at some time: starts, answers, stops, changes of
+/// state. It only turns a hang into a failure, so it is far above what a busy machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port without a listener, below the ephemeral range and outside the ranges of the wheel's clients (12300-14300, 15000-17000). Each
-/// port is returned once per test run.
+/// A port without a listener, below the ephemeral range and outside the ranges of the wheel's
+/// clients (12300-14300, 15000-17000). Each port is returned once per test run.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 17_100;
     const SPAN: u32 = 15_000;
@@ -77,7 +77,8 @@ pub fn http_get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     http(port, "GET", path, "")
 }
 
-/// Status and body of a request to an HTTP server on loopback. It uses HTTP/1.0, so the body ends with the connection.
+/// Status and body of a request to an HTTP server on loopback. It uses HTTP/1.0, so the body ends
+/// with the connection.
 pub fn http(port: u16, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
     let mut s = TcpStream::connect(("127.0.0.1", port))?;
     s.set_read_timeout(Some(PATIENCE))?;

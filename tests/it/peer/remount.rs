@@ -1,7 +1,9 @@
-//! Objects keep their bytes if memory is mounted again during earlier transfers: a master without records, a suspended node.
+//! Objects keep their bytes if memory is mounted again during earlier transfers: a master without
+//! records, a suspended node.
 //!
-//! Each scenario is a function of the node's implementation. The master is mcctl's. A write that was stopped half way goes on after the
-//! remount, while another client puts an object of the same size.
+//! Each scenario is a function of the node's implementation. The master is mcctl's. A write that
+//! was stopped half way goes on after the remount, while another client puts an object of the same
+//! size.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +75,8 @@ async fn a_write_outlives_its_node(make: Make) {
     the_next_object_keeps_its_bytes(client, at, old).await;
 }
 
-/// A reader has looked up an object before the master loses its records. Until the lease ends, it finds the object's bytes.
+/// A reader has looked up an object before the master loses its records. Until the lease ends, it
+/// finds the object's bytes.
 async fn a_lease_outlives_the_master(make: Make) {
     let (mut cluster, client) = start(make).await;
     let client = client.client();

@@ -1,5 +1,5 @@
-//! The store services of mcctl and of the wheel: their client HTTP servers and the REST routes that mount memory, after the same
-//! requests.
+//! The store services of mcctl and of the wheel: their client HTTP servers and the REST routes that
+//! mount memory, after the same requests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -118,7 +118,8 @@ fn the_client_http_server_shows_what_the_real_clients_shows() {
     assert_eq!(ours.answers, real.answers);
 }
 
-/// Status and body of each request, without mcctl's reasons, and with segment ids numbered in order of appearance.
+/// Status and body of each request, without mcctl's reasons, and with segment ids numbered in order
+/// of appearance.
 fn mounting(make: Make) -> Vec<(String, u16, Value)> {
     let dir = tempfile::tempdir().unwrap();
     let master = Master::start(make, dir.path(), &[]);

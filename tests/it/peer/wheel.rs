@@ -54,8 +54,8 @@ pub fn mcctl() -> Command {
 }
 
 impl Wheel {
-    /// A binary of the wheel (`mooncake_master`, `transfer_engine_bench`, `mooncake_client`), without the Python launcher, so that a
-    /// signal reaches the serving process.
+    /// A binary of the wheel (`mooncake_master`, `transfer_engine_bench`, `mooncake_client`),
+    /// without the Python launcher, so that a signal reaches the serving process.
     pub fn program(&self, name: &str) -> Command {
         let path = self.package.join(name);
         if let Ok(meta) = path.metadata() {

@@ -187,7 +187,8 @@ fn a_wrong_key_ends_the_connection_and_nothing_is_written() {
     assert!(done[0].status.is_remote_access() && done[1].status.is_flush(), "{done:?}");
     assert_eq!(one.pair.state().unwrap(), QpState::Error);
     assert_eq!(other.memory.whole().to_vec(), vec![0; 4096]);
-    // Everything posted from now on is flushed too, until the queue pair is reset and connected again.
+    // Everything posted from now on is flushed too, until the queue pair is reset and connected
+    // again.
     one.pair.fail().unwrap();
     one.post([write(&one, &other, 0, 512, 3)]);
     assert!(one.await_done(1)[0].status.is_flush());
@@ -241,8 +242,8 @@ fn deregistering_a_region_in_use_is_an_error_without_harm() {
         let end = if ours { &mut one } else { &mut other };
         end.region = MemoryRegion::register(&end.domain, &memory.whole(), REMOTE).unwrap();
         end.memory = Arc::clone(&memory);
-        // Soft RoCE of Linux 6.1 may lose such a request and those after it for ever. Moving the queue pair to ERR
-        // returns them.
+        // Soft RoCE of Linux 6.1 may lose such a request and those after it for ever. Moving the
+        // queue pair to ERR returns them.
         let from = Instant::now();
         let mut done = Vec::new();
         while done.len() < 48 && from.elapsed() < PATIENCE {

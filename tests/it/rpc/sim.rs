@@ -89,7 +89,8 @@ fn header(length: u32) -> [u8; 20] {
     RequestHeader { seq: 0, function_id: Method::ServiceReady.id(), length, attachment: 0 }.encode()
 }
 
-/// Waits until the server closes `stream` or answers. Returns the time and the number of bytes read.
+/// Waits until the server closes `stream` or answers. Returns the time and the number of bytes
+/// read.
 async fn wait_for_answer(env: &SimEnv, stream: &mut TcpStream) -> (Duration, usize) {
     let began = env.now();
     let read = stream.read(&mut [0; 1024]).await.unwrap_or(0);

@@ -1,4 +1,5 @@
-//! `doctor` against running clusters and SGLang servers: processes of mcctl and of upstream, and servers that replay recorded responses.
+//! `doctor` against running clusters and SGLang servers: processes of mcctl and of upstream, and
+//! servers that replay recorded responses.
 
 mod cluster;
 mod command;

@@ -1,5 +1,5 @@
-//! The JSON Schemas in `packaging/schemas`: each document has one, and each describes all members. `cli::finish` checks the documents
-//! of every run of the program against them.
+//! The JSON Schemas in `packaging/schemas`: each document has one, and each describes all members.
+//! `cli::finish` checks the documents of every run of the program against them.
 
 pub mod validate;
 
@@ -64,7 +64,8 @@ fn published() -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether `text` is the name of a schema: `mcctl.status/1`, or `mcctl/ha-status/v1` for the oldest ones.
+/// Whether `text` is the name of a schema: `mcctl.status/1`, or `mcctl/ha-status/v1` for the oldest
+/// ones.
 fn is_name(text: &str) -> bool {
     let Some((name, version)) = text.rsplit_once('/') else { return false };
     let digits = version.strip_prefix('v').unwrap_or(version);
@@ -91,7 +92,8 @@ fn each_schema_is_in_the_list_of_documents() {
     assert_eq!(listed, published());
 }
 
-/// Collects the members of `schema` without a description. A member that refers to a definition may have it there.
+/// Collects the members of `schema` without a description. A member that refers to a definition may
+/// have it there.
 fn without_description(root: &Value, schema: &Value, at: &str, found: &mut Vec<String>) {
     for (name, member) in schema["properties"].as_object().into_iter().flatten() {
         let definition = member["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/"));

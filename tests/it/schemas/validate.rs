@@ -1,6 +1,6 @@
-//! The subset of JSON Schema that our schemas use: `type`, `const`, `enum`, `required`, `properties`,
-//! `additionalProperties`, `items`, `minimum`, `$ref` into `$defs`, `anyOf`. Any other keyword is an error, so that
-//! no constraint is silently ignored.
+//! The subset of JSON Schema that our schemas use: `type`, `const`, `enum`, `required`,
+//! `properties`, `additionalProperties`, `items`, `minimum`, `$ref` into `$defs`, `anyOf`. Any
+//! other keyword is an error, so that no constraint is silently ignored.
 
 use serde_json::Value;
 
@@ -11,8 +11,8 @@ pub fn validate(schema: &Value, value: &Value) -> Vec<String> {
     wrong
 }
 
-/// Returns the members of `value` that its schema does not describe, where it names members at all. Schemas allow
-/// additional members, but ours must describe all of them.
+/// Returns the members of `value` that its schema does not describe, where it names members at all.
+/// Schemas allow additional members, but ours must describe all of them.
 pub fn undescribed(schema: &Value, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     look(schema, schema, value, "$", &mut found);

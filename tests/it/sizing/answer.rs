@@ -1,4 +1,5 @@
-//! Results of `mcctl size-hugepages`. The target is always another host, so the results do not depend on this one.
+//! Results of `mcctl size-hugepages`. The target is always another host, so the results do not
+//! depend on this one.
 
 use crate::cli::{Run, mcctl};
 

@@ -130,7 +130,8 @@ fn a_reservation_leaves_memory_for_the_system() {
             let mut args = LINE.to_vec();
             args.extend(["--available-memory", memory, "--root", host.path().to_str().unwrap(), "--dry-run", action]);
             let run = mcctl(&args);
-            // Code 1 means that SGLang would not start; only code 4 means that the reservation is refused.
+            // Code 1 means that SGLang would not start; only code 4 means that the reservation is
+            // refused.
             assert_eq!(run.code == 4, code == 4, "{memory} {action}: {run:?}");
         }
     }
@@ -146,7 +147,8 @@ fn apply_without_root_is_refused_with_a_reason() {
     assert!(refused.fails(4).contains("run as root: only root may"), "{refused:?}");
 }
 
-/// Runs `--apply` as an unprivileged user, with a copy of the program in the world-readable `folder`.
+/// Runs `--apply` as an unprivileged user, with a copy of the program in the world-readable
+/// `folder`.
 fn by_nobody(folder: &Path, more: &[&str]) -> Run {
     let args = [LINE, &["--apply"], more].concat();
     if !is_root() {
@@ -155,7 +157,8 @@ fn by_nobody(folder: &Path, more: &[&str]) -> Run {
     use std::os::unix::process::CommandExt;
     fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let copy = folder.join("mcctl");
-    // Copied by a child process. If this process wrote the file, a child of another test could inherit it open and block its execution.
+    // Copied by a child process. If this process wrote the file, a child of another test could
+    // inherit it open and block its execution.
     let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_mcctl")).arg(&copy).status().unwrap();
     assert!(copied.success());
     let mut command = std::process::Command::new(copy);

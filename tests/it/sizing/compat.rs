@@ -35,7 +35,8 @@ fn recorded_runs_of_the_script_are_reproduced_exactly() {
     for case in cases {
         let run = compat(&case.args);
         if case.name == "bad-hugepage-with-available" {
-            // The script fails with an uncaught exception and the exit code of "arena may fall back".
+            // The script fails with an uncaught exception and the exit code of "arena may fall
+            // back".
             assert!(case.exit == 1 && case.stderr.starts_with("Traceback"));
             assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (64, "", "error: invalid size: 'huge'\n"));
             continue;
@@ -173,7 +174,8 @@ fn a_command_line(dice: &mut Dice) -> Vec<Item> {
     items
 }
 
-/// Without starting the program 10,000 times. `recorded_runs_of_the_script_are_reproduced_exactly` starts it.
+/// Without starting the program 10,000 times. `recorded_runs_of_the_script_are_reproduced_exactly`
+/// starts it.
 #[test]
 fn random_command_lines_match_the_second_implementation() {
     let _still = POOL.read();

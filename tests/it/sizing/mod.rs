@@ -7,7 +7,8 @@ mod script;
 mod trace;
 mod wheel;
 
-/// Guards the real huge page pool: tests that read it share the lock, tests that change it have it exclusively.
+/// Guards the real huge page pool: tests that read it share the lock, tests that change it have it
+/// exclusively.
 static POOL: std::sync::RwLock<()> = std::sync::RwLock::new(());
 
 /// The 2 MiB pool of the first NUMA node.

@@ -1,5 +1,5 @@
-//! A second implementation of upstream's sizing script, written from its description and independent of mcctl's code. It works on
-//! structured items instead of command-line texts.
+//! A second implementation of upstream's sizing script, written from its description and
+//! independent of mcctl's code. It works on structured items instead of command-line texts.
 
 use std::sync::LazyLock;
 

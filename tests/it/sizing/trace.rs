@@ -93,7 +93,8 @@ fn the_html_page_is_standalone_and_escapes_file_names() {
     assert!(absent.fails(4).contains("cannot write the curve"), "{absent:?}");
 }
 
-/// Tokens by tier recorded from SGLang for each request of a trace (tests/sglang-replay --record), with its sizes.
+/// Tokens by tier recorded from SGLang for each request of a trace (tests/sglang-replay --record),
+/// with its sizes.
 const RECORDED: &[(&str, [&str; 3])] = &[
     ("sglang-0.5.23-served-1.jsonl", ["4096", "2", "4096"]),
     ("sglang-0.5.23-served-2.jsonl", ["3072", "1.5", "512"]),

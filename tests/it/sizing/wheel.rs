@@ -1,4 +1,5 @@
-//! Compares the huge pages that the real wheel uses with the computed ones, for every layout of one rank.
+//! Compares the huge pages that the real wheel uses with the computed ones, for every layout of one
+//! rank.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! Each write has an id of its own, so that late and lost messages of one write do not affect another one.
+//! Each write has an id of its own, so that late and lost messages of one write do not affect
+//! another one.
 
 use mcctl::engine::base::ClientId;
 

@@ -1,4 +1,5 @@
-//! Checksums of objects: wrong bytes are never returned, and a mismatch is examined before it is reported.
+//! Checksums of objects: wrong bytes are never returned, and a mismatch is examined before it is
+//! reported.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +57,8 @@ pub(crate) fn replicas(found: &mcctl::engine::store::ObjectStat) -> Vec<BufferDe
     found.found.replicas.iter().map(memory).collect()
 }
 
-/// Each flipped bit of an object is found by a client that reads over `transport`. `change` sets the transport of the node and of the client.
+/// Each flipped bit of an object is found by a client that reads over `transport`. `change` sets
+/// the transport of the node and of the client.
 pub(crate) async fn every_flipped_bit_is_found(transport: &str, flips: u64, change: impl Fn(&mut NodeConfig)) {
     let master = master(0).await;
     let mut config = config(master.rpc_port(), 64);
@@ -99,7 +101,8 @@ async fn a_flipped_bit_is_found_over_every_transport_and_the_replica_withdrawn()
     .await;
 }
 
-/// The bytes are right at the node, and wrong only in the buffer of the caller: both halves are read into the same memory.
+/// The bytes are right at the node, and wrong only in the buffer of the caller: both halves are
+/// read into the same memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_of_the_reader_is_not_reported_as_damage_of_the_node() {
     let master = master(0).await;

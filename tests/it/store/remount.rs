@@ -1,4 +1,5 @@
-//! Memory that is mounted again: earlier transfers do not reach its new objects, and clients do not use answers of a master that is gone.
+//! Memory that is mounted again: earlier transfers do not reach its new objects, and clients do not
+//! use answers of a master that is gone.
 
 use std::net::TcpStream;
 use std::sync::Mutex;
@@ -284,8 +285,8 @@ pub(crate) fn start_get(client: &Node<RealEnv>, name: &str) -> JoinHandle<Result
     tokio::spawn(async move { client.get(&key).await })
 }
 
-/// Runs `operation` on a thread of its own, which also transfers the bytes. The client's runtime does not run while the
-/// thread is blocked.
+/// Runs `operation` on a thread of its own, which also transfers the bytes. The client's runtime
+/// does not run while the thread is blocked.
 fn on_own_thread<T: Send + 'static>(
     client: &Node<RealEnv>,
     operation: impl AsyncFnOnce(&StoreClient<RealEnv>) -> T + Send + 'static,

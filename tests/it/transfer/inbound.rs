@@ -1,4 +1,5 @@
-//! The end of inbound transfers, before memory is used for something else; and initiators whose connection is closed.
+//! The end of inbound transfers, before memory is used for something else; and initiators whose
+//! connection is closed.
 
 use super::*;
 
@@ -106,7 +107,8 @@ async fn a_connection_that_was_closed_in_between_is_replaced() {
     assert_eq!(ours.counters().issued.failures, 0);
 }
 
-/// A target that reads some bytes of each connection's first request, and closes the connection. `served` requests are answered before.
+/// A target that reads some bytes of each connection's first request, and closes the connection.
+/// `served` requests are answered before.
 fn closing(served: usize) -> (faulty_peers::Fake, Arc<Mutex<Vec<usize>>>) {
     let begun = Arc::new(Mutex::new(Vec::new()));
     let count = Arc::clone(&begun);
@@ -151,7 +153,8 @@ async fn a_write_that_was_cut_off_is_repeated_only_if_allowed() {
         assert!(results.into_iter().filter_map(Result::err).all(|error| error.may_still_land()));
         assert_eq!(begun.lock().unwrap().len() - before, count - failed + 1, "no request was sent again");
     }
-    // Without this rule, another connection is tried: the peer may have closed the first one for another reason.
+    // Without this rule, another connection is tried: the peer may have closed the first one for
+    // another reason.
     let (fake, begun) = closing(0);
     let results = engine().await.submit(&fake.name, many(), LIMIT).finish().await;
     assert!(results.iter().all(Result::is_err) && begun.lock().unwrap().len() > 2, "{results:?}");

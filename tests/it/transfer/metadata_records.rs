@@ -3,7 +3,8 @@
 use super::*;
 use crate::peer::process::free_port;
 
-/// A metadata service and the configuration of engines that use it. A live owner of a name gets all the time it needs to answer.
+/// A metadata service and the configuration of engines that use it. A live owner of a name gets all
+/// the time it needs to answer.
 struct Cluster {
     _service: MetadataService<PatientEnv>,
     running: HttpServer,
@@ -99,7 +100,8 @@ async fn a_dead_peer_fails_fast_and_its_return_is_detected() {
     for (key, body) in keys.into_iter().zip(bodies) {
         client.put(key, body).await.unwrap();
     }
-    // The first call finds the closed port. Until a probe succeeds, the others fail without a request.
+    // The first call finds the closed port. Until a probe succeeds, the others fail without a
+    // request.
     let first = in_time("the first failure", ours.transfer("node", read(&memory), HOUR)).await.unwrap_err();
     assert!(matches!(first, TransferError::Lost { .. }), "{first}");
     for _ in 0..30 {

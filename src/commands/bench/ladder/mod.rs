@@ -1,4 +1,5 @@
-//! `mcctl bench ladder`: the tier ladder. Measures the TTFT of the same prompts when computed and when cached in L1, L2 or L3.
+//! `mcctl bench ladder`: the tier ladder. Measures the TTFT of the same prompts when computed and
+//! when cached in L1, L2 or L3.
 
 mod conclusion;
 mod outputs;
@@ -69,10 +70,12 @@ pub struct Args {
     /// Number of prompts per length [default: 8, and up to --max-repeats]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: Option<u32>,
-    /// Add prompts to lengths with wide intervals, up to N per length [default: --repeats if it is given, otherwise 24]
+    /// Add prompts to lengths with wide intervals, up to N per length [default: --repeats if it is
+    /// given, otherwise 24]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_repeats: Option<u32>,
-    /// Widest interval that needs no further prompts: half of its width, in percent of the TTFT of computing
+    /// Widest interval that needs no further prompts: half of its width, in percent of the TTFT of
+    /// computing
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = values::positive)]
     precision: f64,
     /// Add no prompts after this time
@@ -84,7 +87,8 @@ pub struct Args {
     /// Sample token IDs below N
     #[arg(long, default_value_t = 32_000, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     vocab_size: u32,
-    /// Seed for the prompts; if an earlier run used the same seed, L3 may already hold its prompts [default: random]
+    /// Seed for the prompts; if an earlier run used the same seed, L3 may already hold its prompts
+    /// [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]

@@ -25,7 +25,8 @@ pub(super) struct LadderFileArgs {
 }
 
 impl LadderFileArgs {
-    /// Checks that the files can be written, before anything is measured. Files that exist are replaced at the end.
+    /// Checks that the files can be written, before anything is measured. Files that exist are
+    /// replaced at the end.
     ///
     /// # Errors
     /// A file cannot be written, or two flags name the same file.

@@ -1,4 +1,5 @@
-//! Progress of a tier ladder on stderr. The ladder repeats a few steps many times: each kind of message is printed once.
+//! Progress of a tier ladder on stderr. The ladder repeats a few steps many times: each kind of
+//! message is printed once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -25,7 +25,8 @@ pub(super) struct LadderReport {
     /// Tiers that the server does not have.
     pub absent: Vec<AbsentTier>,
     pub limits: LadderLimits,
-    /// Probability that a tier which takes as long as computing at some length gets the verdict faster or slower there.
+    /// Probability that a tier which takes as long as computing at some length gets the verdict
+    /// faster or slower there.
     pub verdict_error: f64,
     /// Number of rounds that were started.
     pub rounds: u32,

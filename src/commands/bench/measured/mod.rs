@@ -1,7 +1,9 @@
-//! What was measured: the servers with their model, version, hardware, settings and cache sizes, and the host of the load generator. Part of
-//! every benchmark report as text, HTML (both from [`MeasuredSystem::section`]) and JSON.
+//! What was measured: the servers with their model, version, hardware, settings and cache sizes,
+//! and the host of the load generator. Part of every benchmark report as text, HTML (both from
+//! [`MeasuredSystem::section`]) and JSON.
 //!
-//! [`MeasuredSystem::query`] queries the servers before the run. It must not be called while requests are measured.
+//! [`MeasuredSystem::query`] queries the servers before the run. It must not be called while
+//! requests are measured.
 
 mod client;
 mod server;
@@ -42,8 +44,8 @@ pub(in crate::commands::bench) struct MeasuredSystem {
 }
 
 impl MeasuredSystem {
-    /// Queries each server for its description. Servers that share a label are described once. A server that does not respond is described
-    /// only by its label and target.
+    /// Queries each server for its description. Servers that share a label are described once. A
+    /// server that does not respond is described only by its label and target.
     ///
     /// # Errors
     /// The runtime cannot be started.
@@ -72,8 +74,8 @@ impl MeasuredSystem {
         MeasuredSystem { servers, client: ClientHost::of_this_host() }
     }
 
-    /// Returns caveats about what the first server has in common with no other: a model or a page size of its own is a difference that
-    /// the verdict does not mention.
+    /// Returns caveats about what the first server has in common with no other: a model or a page
+    /// size of its own is a difference that the verdict does not mention.
     pub(super) fn differences(&self) -> impl Iterator<Item = LoadCaveat> + '_ {
         let of = |what: &'static str, value: fn(&ServerDescription) -> Option<String>| {
             let mut known = self.servers.iter().filter_map(|server| Some((&server.label, value(&server.description)?)));

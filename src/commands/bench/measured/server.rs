@@ -22,7 +22,8 @@ pub(in crate::commands::bench) struct MeasuredServer {
 /// The value of a row for a server whose management routes were not used.
 pub(super) const NOT_KNOWN: &str = "not known";
 
-/// A row: its name, and its value for a server. An empty value means that the row does not apply to the server.
+/// A row: its name, and its value for a server. An empty value means that the row does not apply to
+/// the server.
 type ServerRow = (&'static str, fn(&MeasuredServer) -> String);
 
 /// The rows, in order.

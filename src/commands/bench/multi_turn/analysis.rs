@@ -65,8 +65,8 @@ impl Args {
         }
     }
 
-    /// Returns whether too few requests met the limits. Always false for a sweep, which searches for the load
-    /// at which requests start to miss the limits.
+    /// Returns whether too few requests met the limits. Always false for a sweep, which searches
+    /// for the load at which requests start to miss the limits.
     fn missed_goals(&self, kind: &MeasurementKind, measured: &MeasuredRun, tracker: &GoalTracker) -> bool {
         let required = self.goals.require_goodput.filter(|_| !matches!(kind, MeasurementKind::Sweep(_)));
         required.is_some_and(|required| tracker.has_missed(&measured.executed.passes, required))

@@ -1,4 +1,5 @@
-//! Compares a recorded run (`--records`) with another recorded run or with a live server, e.g. before and after a change.
+//! Compares a recorded run (`--records`) with another recorded run or with a live server, e.g.
+//! before and after a change.
 
 use std::path::Path;
 
@@ -39,8 +40,9 @@ impl LiveRun {
 }
 
 impl Args {
-    /// Compares runs of which at least one is recorded. `a`: the records of A; `None` if A is the server at `--url`. `b`: the records of B, or
-    /// the URL of a server. A server receives the load of the recorded run.
+    /// Compares runs of which at least one is recorded. `a`: the records of A; `None` if A is the
+    /// server at `--url`. `b`: the records of B, or the URL of a server. A server receives the load
+    /// of the recorded run.
     ///
     /// # Errors
     /// The records cannot be read, the loads differ, or the run at the server cannot start.
@@ -150,7 +152,8 @@ impl Args {
         Ok(())
     }
 
-    /// Measures the server at `--url` as endpoint `label`, with the load of `recorded`, whose file is `path`.
+    /// Measures the server at `--url` as endpoint `label`, with the load of `recorded`, whose file
+    /// is `path`.
     ///
     /// # Errors
     /// The flags describe another load, or the run cannot start.

@@ -50,7 +50,8 @@ pub(in crate::commands::bench) struct DifferenceReport {
     pub high: f64,
     /// Confidence level of the interval, from 0 to 1.
     pub level: f64,
-    /// By how much the generator may have shifted the difference. The interval is wider by this at both ends.
+    /// By how much the generator may have shifted the difference. The interval is wider by this at
+    /// both ends.
     pub generator_bound: f64,
     pub conversations: usize,
     pub verdict: DifferenceVerdict,
@@ -232,7 +233,8 @@ impl ComparisonReport {
         }
     }
 
-    /// Returns the report sections: the metrics, both endpoints side by side, the noise floor, and how it was measured.
+    /// Returns the report sections: the metrics, both endpoints side by side, the noise floor, and
+    /// how it was measured.
     pub(crate) fn sections(&self) -> Vec<ReportSection> {
         let mut sections = Vec::new();
         for one in &self.compared {

@@ -1,4 +1,5 @@
-//! The plan of a comparison: conversations, blocks and rate, chosen before the run from the servers' caches and speed.
+//! The plan of a comparison: conversations, blocks and rate, chosen before the run from the
+//! servers' caches and speed.
 
 use serde::Serialize;
 
@@ -101,7 +102,8 @@ fn duration(seconds: f64) -> String {
 }
 
 impl Args {
-    /// Chooses the conversations, blocks and rate that the flags leave open, sets them, and prints the plan. Also returns caveats.
+    /// Chooses the conversations, blocks and rate that the flags leave open, sets them, and prints
+    /// the plan. Also returns caveats.
     ///
     /// # Errors
     /// The workload is invalid.
@@ -137,7 +139,8 @@ impl Args {
         let (chosen, rate) = match survey.speed.filter(|_| self.load.request_rate.is_none()) {
             None => (choose(&given), self.load.rate()),
             Some(speed) => {
-                // The rate depends on the conversations of a block, and their number on the time that a block takes.
+                // The rate depends on the conversations of a block, and their number on the time
+                // that a block takes.
                 let at = |rate: f64| choose(&GivenLoad { rate: Some(rate), ..given });
                 let first = at(speed.rate(u32::MAX));
                 let rate = speed.rate(first.conversations / first.blocks.max(1));

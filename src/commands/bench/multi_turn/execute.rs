@@ -24,7 +24,8 @@ pub(crate) struct MeasuredRun {
     pub signal: Option<StopSignal>,
 }
 
-/// Runs `session` with `observers`. After the first SIGINT or SIGTERM, requests in flight may complete. A second signal aborts them.
+/// Runs `session` with `observers`. After the first SIGINT or SIGTERM, requests in flight may
+/// complete. A second signal aborts them.
 ///
 /// # Errors
 /// Signal handlers or the runtime cannot be set up, or the open file limit on this host is too low.
@@ -41,7 +42,8 @@ pub(crate) fn run(
     let caveats = notes.into_iter().map(|note| LoadCaveat::Workload(note).into()).collect();
     runtime::block_on(0, async {
         let mut signals = Signals::take()?;
-        // Ignore SIGXFSZ so that exceeding the file size limit causes a write error, like a full disk.
+        // Ignore SIGXFSZ so that exceeding the file size limit causes a write error, like a full
+        // disk.
         let _too_large = signal(SignalKind::from_raw(nix::libc::SIGXFSZ));
         let (stop_sender, mut stop) = mpsc::channel(2);
         let mut observers = Observers(observers);

@@ -17,7 +17,8 @@ pub(in crate::commands::bench) struct GoodputReport {
     pub met: u64,
     /// Good requests per second during the pass.
     pub requests_per_s: f64,
-    /// Share of sent requests that met every limit. Failed and unfinished requests never meet a limit.
+    /// Share of sent requests that met every limit. Failed and unfinished requests never meet a
+    /// limit.
     pub share: f64,
     pub share_by_limit: BTreeMap<&'static str, f64>,
 }

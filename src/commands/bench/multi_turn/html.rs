@@ -27,8 +27,9 @@ pub(super) fn page(report: &RunReport) -> String {
     document(&report.title(), &report.run, &report.answer(), &report.all_caveats(), &report.sections())
 }
 
-/// Renders a page with a title, the conclusion (the verdict first), the caveats and the sections. The terms of the reports follow. `run` is
-/// shown at the top, unless the first section is [`measured::MeasuredSystem::section`], which contains it.
+/// Renders a page with a title, the conclusion (the verdict first), the caveats and the sections.
+/// The terms of the reports follow. `run` is shown at the top, unless the first section is
+/// [`measured::MeasuredSystem::section`], which contains it.
 pub(in crate::commands::bench) fn document(
     title: &str,
     run: &Identity,

@@ -1,5 +1,5 @@
-//! `mcctl bench multi-turn`: benchmarks an inference server with multi-turn conversations. It supports the flags and defaults of SGLang's
-//! `bench_multiturn.py` and adds its own.
+//! `mcctl bench multi-turn`: benchmarks an inference server with multi-turn conversations. It
+//! supports the flags and defaults of SGLang's `bench_multiturn.py` and adds its own.
 
 mod analysis;
 pub mod args;
@@ -174,7 +174,8 @@ impl Args {
         outputs.finish(&self, &report, exit)
     }
 
-    /// Sets a seed if the flags do not: that of the interrupted run, or a new one. With a new one, no prompt is in L3 from an earlier run.
+    /// Sets a seed if the flags do not: that of the interrupted run, or a new one. With a new one,
+    /// no prompt is in L3 from an earlier run.
     ///
     /// # Errors
     /// The records to resume from are invalid.
@@ -189,8 +190,8 @@ impl Args {
         Ok(())
     }
 
-    /// Returns the description of the run at `servers` for a records file. It is empty if no records are read or written, because hashing a large
-    /// dataset takes time.
+    /// Returns the description of the run at `servers` for a records file. It is empty if no
+    /// records are read or written, because hashing a large dataset takes time.
     fn description(&self, session: &Session, servers: &[MeasuredServer]) -> RunDescription {
         if self.output.records.is_none() && self.output.resume.is_none() {
             return RunDescription::default();
@@ -218,7 +219,8 @@ impl Args {
         MeasuredSystem::query(&queried.collect::<Vec<_>>())
     }
 
-    /// Returns whether requests are sent at the times recorded in a trace. A sweep or a comparison ignores these times.
+    /// Returns whether requests are sent at the times recorded in a trace. A sweep or a comparison
+    /// ignores these times.
     fn follows_trace(&self) -> bool {
         let dataset = &self.workload.dataset;
         let ignores_times = self.compare.against.is_some() || self.compare.self_compare || self.sweep.sweep().is_some();

@@ -1,4 +1,5 @@
-//! Outputs of a run: progress and files during the run, and the report at the end. Shared by all commands that measure conversations.
+//! Outputs of a run: progress and files during the run, and the report at the end. Shared by all
+//! commands that measure conversations.
 
 use std::path::Path;
 
@@ -28,7 +29,8 @@ pub(in crate::commands::bench) struct RunOutputs {
 }
 
 impl RunOutputs {
-    /// Opens all files that `args` specifies, before anything is sent. `described` is written into the records.
+    /// Opens all files that `args` specifies, before anything is sent. `described` is written into
+    /// the records.
     ///
     /// # Errors
     /// A file already exists or cannot be written.
@@ -38,7 +40,8 @@ impl RunOutputs {
         args.output.no_file_twice()?;
         for path in [&args.output.json, &args.output.html].into_iter().flatten() {
             if path.as_os_str() != "-" {
-                // Check early that the file is writable. Keep its content until the report replaces it.
+                // Check early that the file is writable. Keep its content until the report replaces
+                // it.
                 files::open(path, if args.output.overwrite { OpenMode::Append } else { OpenMode::New })?;
             }
         }
@@ -71,7 +74,8 @@ impl RunOutputs {
         self.files.figures()
     }
 
-    /// Closes the files and writes `report`. Returns `exit`, or the exit code for a host error if a file could not be written.
+    /// Closes the files and writes `report`. Returns `exit`, or the exit code for a host error if a
+    /// file could not be written.
     ///
     /// # Errors
     /// stdout cannot be written, or no request succeeded.
@@ -97,7 +101,8 @@ impl RunOutputs {
     }
 }
 
-/// Prints the report. If no request succeeded, returns an error instead of printing empty tables, unless `exit` reports a bug.
+/// Prints the report. If no request succeeded, returns an error instead of printing empty tables,
+/// unless `exit` reports a bug.
 fn print(report: &RunReport, exit: Exit) -> Result<(), Failure> {
     match report.refused().filter(|_| exit != Exit::Bug) {
         Some(failure) => Err(failure),

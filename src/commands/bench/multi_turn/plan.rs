@@ -137,8 +137,8 @@ impl Args {
         })
     }
 
-    /// Returns the endpoint at `url` (if `None`, at `--url`) with conversations generated from `seed`, and whether the
-    /// conversations have recorded send times.
+    /// Returns the endpoint at `url` (if `None`, at `--url`) with conversations generated from
+    /// `seed`, and whether the conversations have recorded send times.
     fn side(&self, name: &str, url: Option<&str>, seed: Seed) -> Result<(LoadEndpoint, bool), Failure> {
         let mut target = match url {
             None => self.endpoint.target()?,
@@ -175,7 +175,8 @@ impl Args {
     }
 
     fn swept_sides(&self, sweep: &Sweep) -> Result<(Vec<LoadEndpoint>, bool), Failure> {
-        // Each load has different prompts, so that it does not hit cache entries from the previous load.
+        // Each load has different prompts, so that it does not hit cache entries from the previous
+        // load.
         let seeds = (0..sweep.loads().len() as u64).map(|index| Seed(self.load.seed().wrapping_add(index)));
         let sides =
             seeds.map(|seed| self.side(&self.compare.label_a, None, seed)).collect::<Result<Vec<_>, Failure>>()?;
@@ -192,7 +193,8 @@ impl Args {
         let b = self.compare.against.as_deref().map(|url| (label_b, Some(url)));
         for (name, url) in std::iter::once((label_a, None)).chain(b) {
             sides.push(one_turn.side(name, url, seed)?.0);
-            // Use different synthetic conversations, because L3 keeps the previous ones even after a flush.
+            // Use different synthetic conversations, because L3 keeps the previous ones even after
+            // a flush.
             sides.push(self.side(name, url, Seed(seed.0.wrapping_add(1)))?.0);
         }
         Ok(sides)
@@ -213,7 +215,8 @@ impl Args {
         Seed(self.load.seed())
     }
 
-    /// Asks for confirmation before flushing or filling caches. `--flush-cache` counts as confirmation.
+    /// Asks for confirmation before flushing or filling caches. `--flush-cache` counts as
+    /// confirmation.
     ///
     /// # Errors
     /// Same as [`confirm::destruction`].

@@ -5,7 +5,8 @@ use crate::engine::base::time::RoundedDuration;
 use crate::engine::load::plan::{SilentServer, UnreachableEndpoint};
 use crate::engine::load::target::ConnectError;
 
-/// What to do if no inference server is at the endpoint. `is_default`: no flag selects the endpoint.
+/// What to do if no inference server is at the endpoint. `is_default`: no flag selects the
+/// endpoint.
 fn remedy(is_default: bool) -> &'static str {
     match is_default {
         true => {
@@ -16,7 +17,8 @@ fn remedy(is_default: bool) -> &'static str {
     }
 }
 
-/// Returns the error for an endpoint to which no connection could be opened. `is_default`: no flag selects the endpoint.
+/// Returns the error for an endpoint to which no connection could be opened. `is_default`: no flag
+/// selects the endpoint.
 pub(in crate::commands::bench) fn unreachable(error: UnreachableEndpoint, is_default: bool) -> Failure {
     let UnreachableEndpoint { name, target, error } = error;
     let next = match matches!(error, ConnectError::Tls(_)) {

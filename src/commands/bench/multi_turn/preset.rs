@@ -1,4 +1,5 @@
-//! Presets: published runs by name. A preset expands to flags placed before the user's flags, so the user's flags take precedence.
+//! Presets: published runs by name. A preset expands to flags placed before the user's flags, so
+//! the user's flags take precedence.
 
 use clap::ValueEnum;
 
@@ -6,11 +7,14 @@ use crate::commands::cli::error::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// SGLang's KEP-74 table: 300 first turns at 10 requests/s, the same turns again, and a multi-turn run
+    /// SGLang's KEP-74 table: 300 first turns at 10 requests/s, the same turns again, and a
+    /// multi-turn run
     Kep74,
-    /// Mooncake's published HiCache run on 8 x H800 (bench_multiturn.py): 80 conversations with 10 turns of 2048 tokens
+    /// Mooncake's published HiCache run on 8 x H800 (bench_multiturn.py): 80 conversations with
+    /// 10 turns of 2048 tokens
     HicacheBlog,
-    /// Mooncake's published HiCache run on 3 x 2 A10: 20 conversations with an output length of 16 tokens
+    /// Mooncake's published HiCache run on 3 x 2 A10: 20 conversations with an output length of
+    /// 16 tokens
     HicacheBlogA10,
 }
 
@@ -34,8 +38,9 @@ impl Preset {
     /// Returns the preset's flags.
     fn flags(self, scale: f64) -> Vec<String> {
         let line = match self {
-            // KEP-74 used the backend sglang-oai, so --api is completions. Without a dataset, lengths approximate ShareGPT's first turns.
-            // The published run has no concurrency limit; 300 is the number of conversations.
+            // KEP-74 used the backend sglang-oai, so --api is completions. Without a dataset,
+            // lengths approximate ShareGPT's first turns. The published run has no concurrency
+            // limit; 300 is the number of conversations.
             Preset::Kep74 => format!(
                 "--num-clients 300 --num-prompts 300 --request-rate 10 --distribution poisson --seed 43 --api completions --max-parallel 300 \
                  --min-rounds 2 --max-rounds 6 --request-length lognormal:{},1.2 --output-length lognormal:{},0.8",
@@ -63,7 +68,8 @@ impl Preset {
     }
 }
 
-/// Inserts a preset's flags into `args` after `bench multi-turn` or `bench compare`. The first element of `args` is the program name.
+/// Inserts a preset's flags into `args` after `bench multi-turn` or `bench compare`. The first
+/// element of `args` is the program name.
 ///
 /// # Errors
 /// `--scale` is not a positive number.

@@ -1,6 +1,8 @@
-//! Progress on stderr: a progress bar if stderr is a terminal, otherwise a line every few seconds. Never writes to stdout.
+//! Progress on stderr: a progress bar if stderr is a terminal, otherwise a line every few seconds.
+//! Never writes to stdout.
 //!
-//! A separate thread samples the run's counters four times a second, so the overhead for the run is small.
+//! A separate thread samples the run's counters four times a second, so the overhead for the run is
+//! small.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -210,7 +212,8 @@ fn bar_lines(shown: &ProgressSnapshot, width: usize) -> String {
         format!("{}/{} {}{}", shown.ended, shown.requests, clock(shown.seconds), remaining(shown)),
     ];
     let taken: usize = ends.iter().map(|end| end.chars().count()).sum();
-    // Two spaces and two brackets; the last column stays free, because some terminals wrap after it.
+    // Two spaces and two brackets; the last column stays free, because some terminals wrap after
+    // it.
     let length = width.saturating_sub(taken + 5).min(BAR) as u64;
     let done = (shown.ended.min(shown.requests) * length).checked_div(shown.requests).unwrap_or(0);
     let bar = format!("{}{}", "#".repeat(done as usize), ".".repeat((length - done) as usize));

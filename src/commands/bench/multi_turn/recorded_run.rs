@@ -41,8 +41,8 @@ impl RecordedRun {
     }
 }
 
-/// Reads the run at `path` as endpoint `side` with this `name`. If the run has several endpoints, only the first is read, without the passes
-/// that compare it with itself.
+/// Reads the run at `path` as endpoint `side` with this `name`. If the run has several endpoints,
+/// only the first is read, without the passes that compare it with itself.
 ///
 /// # Errors
 /// The file cannot be read, or it is not a records file.

@@ -1,4 +1,5 @@
-//! Resolves flags that depend on each other, and reads the model name from the server. Runs once, before the flags are used.
+//! Resolves flags that depend on each other, and reads the model name from the server. Runs once,
+//! before the flags are used.
 
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ impl Args {
             dataset.first_turn_only |= !dataset.enable_multiturn && has_optional_turns(name);
         } else {
             self.load.max_parallel.get_or_insert(IN_FLIGHT);
-            // --backend indicates a bench_serving command line, where the default dataset is ShareGPT. multi-turn sends all turns.
+            // --backend indicates a bench_serving command line, where the default dataset is
+            // ShareGPT. multi-turn sends all turns.
             if self.endpoint.backend.is_some() && dataset.dataset_name.is_none() {
                 dataset.dataset_name = dataset.dataset_path.is_some().then_some(DatasetName::Sharegpt);
                 // Without a file, send the same number of synthetic conversations.
@@ -58,7 +60,8 @@ impl Args {
         self.resolve_multiturn()
     }
 
-    /// Applies `--enable-multiturn`, a flag of SGLang's `benchmark/hicache/bench_serving.py`. As there, all turns are sent as chat.
+    /// Applies `--enable-multiturn`, a flag of SGLang's `benchmark/hicache/bench_serving.py`. As
+    /// there, all turns are sent as chat.
     ///
     /// # Errors
     /// The dataset has no conversations with several turns.
@@ -82,7 +85,8 @@ impl Args {
         Ok(())
     }
 
-    /// Waits for the server (`--ready-check-timeout-sec`), then reads its model and tokenizer names if they are not set.
+    /// Waits for the server (`--ready-check-timeout-sec`), then reads its model and tokenizer names
+    /// if they are not set.
     ///
     /// # Errors
     /// The server does not become ready in time.

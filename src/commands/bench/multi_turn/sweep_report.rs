@@ -114,7 +114,8 @@ fn offered(of: &str) -> &'static str {
     }
 }
 
-/// Returns the report's conclusion: the verdict, the knee, the highest load within the limits, and the skipped loads.
+/// Returns the report's conclusion: the verdict, the knee, the highest load within the limits, and
+/// the skipped loads.
 pub(super) fn answer(result: &SweepResult) -> Vec<String> {
     let of = result.of;
     let mut answer = vec![verdict(result)];

@@ -1,4 +1,5 @@
-//! Validates flags before anything is sent: rejects conflicting flags and warns about flags without effect.
+//! Validates flags before anything is sent: rejects conflicting flags and warns about flags without
+//! effect.
 
 use thiserror::Error;
 
@@ -18,7 +19,8 @@ struct UnusedFlag {
 }
 
 impl Args {
-    /// Warns about flags without effect. `compares`: two runs are compared, regardless of the flags.
+    /// Warns about flags without effect. `compares`: two runs are compared, regardless of the
+    /// flags.
     ///
     /// # Errors
     /// Two flags conflict.

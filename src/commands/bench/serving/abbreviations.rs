@@ -1,9 +1,11 @@
-//! Expands abbreviated flags. SGLang's tools use argparse, which accepts any unambiguous prefix of a flag.
+//! Expands abbreviated flags. SGLang's tools use argparse, which accepts any unambiguous prefix of
+//! a flag.
 
 use crate::commands::bench::serving::flags::{HICACHE, MULTI_TURN, SERVING};
 
-/// Expands abbreviated flags of SGLang's tools after `bench serving`, `bench multi-turn` and `bench compare`. The first element of `args`
-/// is the program name. `own` returns all flags of a command, without dashes. These flags are never expanded.
+/// Expands abbreviated flags of SGLang's tools after `bench serving`, `bench multi-turn` and
+/// `bench compare`. The first element of `args` is the program name. `own` returns all flags of a
+/// command, without dashes. These flags are never expanded.
 pub fn expand(mut args: Vec<String>, own: impl FnOnce(&str) -> Vec<String>) -> Vec<String> {
     let is_ours = |two: &[String]| two[0] == "bench" && ["serving", "multi-turn", "compare"].contains(&two[1].as_str());
     let Some(at) = args.windows(2).position(is_ours) else { return args };
@@ -25,8 +27,8 @@ pub fn expand(mut args: Vec<String>, own: impl FnOnce(&str) -> Vec<String>) -> V
     args
 }
 
-/// Returns the only flag that starts with `name`. Searches the flags of the tool that matches the command first, then those of the
-/// other tool. Prefixes of `--help` are never expanded.
+/// Returns the only flag that starts with `name`. Searches the flags of the tool that matches the
+/// command first, then those of the other tool. Prefixes of `--help` are never expanded.
 fn whole(command: &str, name: &str) -> Option<&'static str> {
     let serving: Vec<&'static str> = SERVING.iter().map(|flag| flag.name).collect();
     let tools = if command == "serving" {

@@ -1,5 +1,5 @@
-//! Tests that every flag listed as affecting requests or the schedule changes the run. `tests/it/load/serving.rs` tests the flags that
-//! affect the output.
+//! Tests that every flag listed as affecting requests or the schedule changes the run.
+//! `tests/it/load/serving.rs` tests the flags that affect the output.
 
 use std::path::Path;
 
@@ -55,7 +55,8 @@ fn per_letter(tokenizer: &serde_json::Value) -> serde_json::Value {
     other
 }
 
-/// Pairs of command lines that differ in one flag: the flag name, the common part, and the added part.
+/// Pairs of command lines that differ in one flag: the flag name, the common part, and the added
+/// part.
 const LINES: &[(&str, &str, &str)] = &[
     ("backend", "", "--backend sglang-oai"),
     ("base-url", "", "--base-url http://h:1"),

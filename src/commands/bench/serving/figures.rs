@@ -1,4 +1,5 @@
-//! Renders the `bench_serving` figures as text from its result line, with the same labels in the same order.
+//! Renders the `bench_serving` figures as text from its result line, with the same labels in the
+//! same order.
 
 use serde_json::Value;
 

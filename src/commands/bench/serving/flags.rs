@@ -1,5 +1,6 @@
-//! The flags of SGLang's `bench_serving` 0.5.23 and `bench_multiturn.py`, and what they affect. This table determines which flags are
-//! accepted or rejected, the warning about flags without effect, the abbreviations, and a note in `--help`.
+//! The flags of SGLang's `bench_serving` 0.5.23 and `bench_multiturn.py`, and what they affect.
+//! This table determines which flags are accepted or rejected, the warning about flags without
+//! effect, the abbreviations, and a note in `--help`.
 
 /// A `bench_serving` flag and its effect.
 #[derive(Debug)]
@@ -158,7 +159,8 @@ pub const MULTI_TURN: [&str; 24] = [
     "api-format",
 ];
 
-/// The flags of `benchmark/hicache/bench_serving.py` that are accepted and that the other tools lack.
+/// The flags of `benchmark/hicache/bench_serving.py` that are accepted and that the other tools
+/// lack.
 pub const HICACHE: [&str; 3] = ["enable-multiturn", "disable-shuffle", "fixed-output-len"];
 
 /// Returns the flags grouped by effect, for `--help`.

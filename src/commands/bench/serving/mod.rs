@@ -1,5 +1,6 @@
-//! `mcctl bench serving`: benchmarks an inference server with single requests. Flags, defaults and figures match `sglang.bench_serving`
-//! 0.5.23. The load generator and the rest of the report are the same as in `bench multi-turn`.
+//! `mcctl bench serving`: benchmarks an inference server with single requests. Flags, defaults and
+//! figures match `sglang.bench_serving` 0.5.23. The load generator and the rest of the report are
+//! the same as in `bench multi-turn`.
 
 pub mod abbreviations;
 pub mod compat;

@@ -67,13 +67,15 @@ pub struct Args {
     /// Number of concurrent clients per process, each with its own connection to the master
     #[arg(long, aliases = ["num-clients", "threads"], value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: u32,
-    /// Number of processes that run the benchmark at the same time, each with its own objects and clients, like tensor-parallel ranks
+    /// Number of processes that run the benchmark at the same time, each with its own objects and
+    /// clients, like tensor-parallel ranks
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     ranks: u32,
     /// Number of objects to put and then read [default: 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     objects: Option<u32>,
-    /// How often each object is put (and removed in between) and read [default: 1 with --objects, --overfill or --keep; otherwise until there are 100 batches, for a p99, or 10 s have passed]
+    /// How often each object is put (and removed in between) and read [default: 1 with --objects,
+    /// --overfill or --keep; otherwise until there are 100 batches, for a p99, or 10 s have passed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
     /// Measure without a warm-up
@@ -85,7 +87,8 @@ pub struct Args {
     /// Share of read batches in the second pass, from 0 to 1; all other batches put new objects
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     read_ratio: f64,
-    /// Exponent of a Zipf distribution for reads, above 0 and at most 10 [default: read objects sequentially]
+    /// Exponent of a Zipf distribution for reads, above 0 and at most 10 [default: read objects
+    /// sequentially]
     #[arg(long, value_name = "ALPHA")]
     zipf: Option<f64>,
     /// Compare every byte read (CPU figures include the comparison; latencies do not)
@@ -94,7 +97,8 @@ pub struct Args {
     /// Number of replicas per object
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     replicas: u64,
-    /// Allow more data than the store can hold: objects missing when read are counted, but not as failures
+    /// Allow more data than the store can hold: objects missing when read are counted, but not as
+    /// failures
     #[arg(long)]
     overfill: bool,
     /// Keep the objects in the store after the run
@@ -128,7 +132,8 @@ impl Args {
     /// Runs the benchmark and writes the report.
     ///
     /// # Errors
-    /// The command line is invalid, the master or all nodes are unreachable, or this host does not have enough memory.
+    /// The command line is invalid, the master or all nodes are unreachable, or this host does not
+    /// have enough memory.
     pub fn run(self) -> Outcome {
         let env = RealEnv::new();
         let prefix = match (&self.rank_prefix, self.rank_index) {
@@ -137,7 +142,8 @@ impl Args {
         };
         let plan = self.plan(&prefix)?;
         self.check_memory(&plan)?;
-        // Tasks spend most of their time waiting, because the transfer engine's threads move the data.
+        // Tasks spend most of their time waiting, because the transfer engine's threads move the
+        // data.
         runtime::block_on(processors().max(2), async {
             match (self.rank_index, self.ranks) {
                 (Some(_), _) => self.serve(&plan).await,
@@ -160,7 +166,8 @@ impl Args {
                     let mut runner = BenchRunner::Ranks(ranks);
                     let outcome = self.measure(&mut runner, &plan, &mut signals, &at, &|| stopper.stop()).await;
                     drop(progress);
-                    // After a second signal, the ranks are killed. Otherwise, they remove their objects.
+                    // After a second signal, the ranks are killed. Otherwise, they remove their
+                    // objects.
                     let is_killed = outcome.as_ref().is_err_and(|failure| failure.exit == Exit::No);
                     if let (false, BenchRunner::Ranks(ranks)) = (is_killed, runner) {
                         ranks.finish().await;
@@ -290,7 +297,8 @@ impl Args {
         Ok(plan)
     }
 
-    /// Checks that this host has enough memory: each client needs buffers for two batches, one to put and one to read.
+    /// Checks that this host has enough memory: each client needs buffers for two batches, one to
+    /// put and one to read.
     fn check_memory(&self, plan: &StoreBenchPlan) -> Result<(), Failure> {
         let clients = u64::from(self.clients) * if self.rank_index.is_some() { 1 } else { u64::from(self.ranks) };
         let required = plan.batch_bytes().saturating_mul(2).saturating_mul(clients);
@@ -318,7 +326,8 @@ impl Args {
         }
     }
 
-    /// Runs all steps, and returns the report and the passes. After the first signal, `stop` is called, and the rest is skipped.
+    /// Runs all steps, and returns the report and the passes. After the first signal, `stop` is
+    /// called, and the rest is skipped.
     async fn measure(
         &self,
         runner: &mut BenchRunner,
@@ -384,7 +393,8 @@ fn stopped_early(signal: StopSignal) -> Failure {
     Failure::interrupted(format!("{signal}: stopped before the client was ready"))
 }
 
-/// Returns an error if nothing was stored because no node is reachable. Without stored objects, there is nothing to report.
+/// Returns an error if nothing was stored because no node is reachable. Without stored objects,
+/// there is nothing to report.
 async fn unreachable(master: &MasterTarget, metadata: &Origin<MetadataUri>, passes: &[StorePass]) -> Option<Failure> {
     let [StorePass { put, .. }] = passes else { return None };
     if put.objects > 0 || put.already_existing > 0 {

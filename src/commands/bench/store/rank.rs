@@ -1,5 +1,6 @@
-//! One process of `mcctl bench store --ranks`: reads steps from stdin and writes a reply to each to stdout. If stdin ends before the
-//! objects are removed, because the command was killed, it removes them.
+//! One process of `mcctl bench store --ranks`: reads steps from stdin and writes a reply to each to
+//! stdout. If stdin ends before the objects are removed, because the command was killed, it removes
+//! them.
 
 use std::io::BufRead;
 

@@ -1,5 +1,5 @@
-//! The messages between `mcctl bench store --ranks` and its processes: one JSON document per line. The processes are the same program, so
-//! the format needs no version.
+//! The messages between `mcctl bench store --ranks` and its processes: one JSON document per line.
+//! The processes are the same program, so the format needs no version.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The processes of `mcctl bench store --ranks`: each is this program with the same flags, and runs one step at a time at the same time as
-//! the others.
+//! The processes of `mcctl bench store --ranks`: each is this program with the same flags, and runs
+//! one step at a time at the same time as the others.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -120,7 +120,8 @@ impl RankProcesses {
         }
     }
 
-    /// Lets all ranks end, and waits for them. A rank whose objects were not removed removes them first.
+    /// Lets all ranks end, and waits for them. A rank whose objects were not removed removes them
+    /// first.
     pub(super) async fn finish(mut self) {
         self.pipes.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let number = self.children.len();

@@ -166,7 +166,8 @@ impl StorePassReport {
 }
 
 impl StoreReport {
-    /// Creates the report of a run against `master`. `stopped`: the signal that ended the run early.
+    /// Creates the report of a run against `master`. `stopped`: the signal that ended the run
+    /// early.
     pub(super) fn new(
         args: &Args,
         plan: &StoreBenchPlan,
@@ -257,14 +258,15 @@ impl StoreReport {
         })
     }
 
-    /// Returns the number of failed objects. Missing objects count as failed unless `--overfill` is set.
+    /// Returns the number of failed objects. Missing objects count as failed unless `--overfill` is
+    /// set.
     fn failures(&self) -> u64 {
         let missing = |figures: &OperationReport| if self.overfill { 0 } else { figures.missing };
         self.figures().map(|(_, _, figures)| figures.failed + missing(figures)).sum()
     }
 
-    /// Returns the exit code: 1 if objects failed or the run was stopped; 3 if nothing was transferred because the master or a node is
-    /// unreachable.
+    /// Returns the exit code: 1 if objects failed or the run was stopped; 3 if nothing was
+    /// transferred because the master or a node is unreachable.
     pub(super) fn exit(&self) -> Exit {
         let figures = || self.figures().map(|(_, _, figures)| figures);
         let moved = figures().any(|figures| figures.objects > 0);

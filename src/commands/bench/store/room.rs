@@ -30,8 +30,8 @@ impl StoreRoom {
     }
 }
 
-/// Returns a warning if `required` bytes do not fit into the free memory of the store. `None` if they fit, or if the master's admin HTTP
-/// endpoint does not report its memory.
+/// Returns a warning if `required` bytes do not fit into the free memory of the store. `None` if
+/// they fit, or if the master's admin HTTP endpoint does not report its memory.
 pub(super) async fn warning(master: &MasterTarget, required: u64) -> Option<String> {
     let usage = usage(master).await?;
     let required_text = format!("the objects need {}", ByteSize(required));

@@ -39,7 +39,8 @@ impl BenchRunner {
         }
     }
 
-    /// Removes the objects of the put pass, or all objects of the run. Returns their number, or why they could not be removed.
+    /// Removes the objects of the put pass, or all objects of the run. Returns their number, or why
+    /// they could not be removed.
     ///
     /// # Errors
     /// The process of a rank ended, or its pipe broke.

@@ -1,4 +1,5 @@
-//! The link `transfer_engine_bench` to mcctl: upstream flags and defaults in gflags syntax, translated for `mcctl bench transfer`.
+//! The link `transfer_engine_bench` to mcctl: upstream flags and defaults in gflags syntax,
+//! translated for `mcctl bench transfer`.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +20,9 @@ use crate::engine::upstream::mooncake_series;
 
 const HOST_MEMORY: &str = "only host memory is supported";
 
-/// The flags of `transfer_engine_bench` 0.3.13.post1 and its CUDA builds. Defaults match upstream, except for metadata_server,
-/// local_server_name and device_name, whose upstream defaults refer to one of the authors' hosts.
+/// The flags of `transfer_engine_bench` 0.3.13.post1 and its CUDA builds. Defaults match upstream,
+/// except for metadata_server, local_server_name and device_name, whose upstream defaults refer to
+/// one of the authors' hosts.
 pub static TABLE: FlagTable = FlagTable {
     command: "bench transfer",
     about: concat!(
@@ -121,7 +123,8 @@ fn last(parsed: &ParsedFlags) -> BTreeMap<&'static str, String> {
     parsed.assignments.iter().map(|given| (given.flag.name, value(given.flag.kind, given.text.as_str()))).collect()
 }
 
-/// Returns the arguments for clap, with upstream defaults where they differ from the `mcctl bench transfer` defaults.
+/// Returns the arguments for clap, with upstream defaults where they differ from the
+/// `mcctl bench transfer` defaults.
 fn translated(given: &BTreeMap<&'static str, String>) -> Vec<String> {
     let mut args = vec!["transfer_engine_bench".to_owned()];
     let is_set = |name: &str| given.contains_key(name);

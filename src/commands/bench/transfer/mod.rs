@@ -1,5 +1,6 @@
-//! `mcctl bench transfer`: benchmarks the transfer engine between two processes. It accepts the flags of `transfer_engine_bench`, and
-//! either program can be the target or the initiator for the other.
+//! `mcctl bench transfer`: benchmarks the transfer engine between two processes. It accepts the
+//! flags of `transfer_engine_bench`, and either program can be the target or the initiator for the
+//! other.
 
 pub mod link;
 pub mod upstream;
@@ -63,7 +64,8 @@ pub struct Args {
     /// Name of this process; with P2PHANDSHAKE, the host that the peer connects to
     #[arg(long, alias = "local_server_name", default_value = "127.0.0.1", value_name = "NAME")]
     local_server_name: String,
-    /// The target's segment: the address it prints after 'listening on', or its name in the metadata service
+    /// The target's segment: the address it prints after 'listening on', or its name in the
+    /// metadata service
     #[arg(long, alias = "segment_id", value_name = "SEGMENT")]
     segment_id: Option<String>,
     /// Direction, from the initiator's point of view

@@ -1,5 +1,5 @@
-//! Flags of `transfer_engine_bench` that `mcctl bench transfer` accepts so that published command lines work. Some have no effect; flags
-//! that would change the measurement are rejected.
+//! Flags of `transfer_engine_bench` that `mcctl bench transfer` accepts so that published command
+//! lines work. Some have no effect; flags that would change the measurement are rejected.
 
 use clap::ArgAction;
 use clap::builder::PossibleValuesParser;

@@ -1,7 +1,8 @@
 //! The log file: appended to, rotated by size, reopened on request.
 //!
-//! `PATH` is the current file, `PATH.1` the previous one, up to `PATH.KEEP`. If the file cannot be written, log lines are lost, but
-//! the program continues. The error is reported once on stderr. Once the file is writable again, the number of lost lines is logged.
+//! `PATH` is the current file, `PATH.1` the previous one, up to `PATH.KEEP`. If the file cannot be
+//! written, log lines are lost, but the program continues. The error is reported once on stderr.
+//! Once the file is writable again, the number of lost lines is logged.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +19,8 @@ pub(super) struct LogFile {
     /// Rotated files to keep.
     keep: u32,
     file: File,
-    /// File size, in bytes; `None` for a file that is never rotated: a device, a pipe, or a descriptor path such as `/dev/stdout`.
+    /// File size, in bytes; `None` for a file that is never rotated: a device, a pipe, or a
+    /// descriptor path such as `/dev/stdout`.
     len: Option<u64>,
     /// Lines lost since the last successful write.
     lost: u64,
@@ -49,7 +51,8 @@ impl LogFile {
             self.len = Some(0);
             return Ok(());
         }
-        // If the current file was moved or could not be opened after the last rotation, the rotated files keep their numbers.
+        // If the current file was moved or could not be opened after the last rotation, the rotated
+        // files keep their numbers.
         if fs::symlink_metadata(&self.path).is_ok() {
             for number in (1..self.keep).rev() {
                 rename(&self.rotated(number), &self.rotated(number + 1))?;
@@ -75,7 +78,8 @@ impl LogFile {
         }
     }
 
-    /// Appends `lines`. On failure, returns the number of bytes in the whole lines that were written.
+    /// Appends `lines`. On failure, returns the number of bytes in the whole lines that were
+    /// written.
     fn append(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut done = 0;
         while done < lines.len() {
@@ -110,7 +114,8 @@ impl LogFile {
         self.failing.retain(|failing| *failing != step);
     }
 
-    /// Reports `error` on stderr, unless a failure of `step` was already reported and the step has not succeeded since.
+    /// Reports `error` on stderr, unless a failure of `step` was already reported and the step has
+    /// not succeeded since.
     fn report(&mut self, step: &'static str, error: &io::Error) {
         if !self.failing.contains(&step) {
             self.failing.push(step);
@@ -171,7 +176,8 @@ fn append_to(path: &Path) -> io::Result<(File, Option<u64>)> {
     Ok((file, rotates.then_some(about.len())))
 }
 
-/// Whether `path` is in /proc or is a symbolic link into /proc. Renaming such a path would remove it for other programs.
+/// Whether `path` is in /proc or is a symbolic link into /proc. Renaming such a path would remove
+/// it for other programs.
 fn is_in_proc(path: &Path) -> bool {
     let is_below = |path: &Path| {
         let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());

@@ -1,4 +1,5 @@
-//! Log lines as JSON: one object per line with `time` (UTC), `level`, `target`, `message` and the event's fields.
+//! Log lines as JSON: one object per line with `time` (UTC), `level`, `target`, `message` and the
+//! event's fields.
 
 use std::fmt::{self, Write};
 

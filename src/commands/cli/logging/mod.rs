@@ -21,7 +21,8 @@ use crate::engine::base::ByteSize;
 
 /// The log levels, least verbose first.
 pub const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
-/// Heading in help texts of the options that all commands have. They follow a command's own options.
+/// Heading in help texts of the options that all commands have. They follow a command's own
+/// options.
 pub const COMMON: &str = "Common options";
 /// The log formats. The first is the default.
 pub const FORMATS: &[&str] = &["text", "json"];
@@ -35,7 +36,8 @@ pub const FILE_KEEP_MAX: u64 = 1000;
 /// Log flags before the command. Level and format are also accepted after the command.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogOptions {
-    /// Log level: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG, MC_LOG_LEVEL]
+    /// Log level: off, error, warn, info, debug, trace, or a filter [environment: MCCTL_LOG,
+    /// MC_LOG_LEVEL]
     #[arg(id = "log_level", long = "log-level", global = true, value_name = "LEVEL", help_heading = COMMON)]
     pub level: Option<String>,
     /// Log format (json: one object per line)
@@ -46,13 +48,15 @@ pub struct LogOptions {
     pub file: LogFileOptions,
 }
 
-/// Log file flags. They are not global, because `bench multi-turn --log-file` means a different file.
+/// Log file flags. They are not global, because `bench multi-turn --log-file` means a different
+/// file.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogFileOptions {
     /// Append log lines to this file instead of stderr
     #[arg(long = "log-file", value_name = "FILE", help_heading = COMMON)]
     pub path: Option<PathBuf>,
-    /// Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0 means no rotation
+    /// Rotate the log file (PATH to PATH.1 and so on) before it exceeds this size; 0 means no
+    /// rotation
     #[arg(long = "log-file-max-size", value_name = "SIZE", default_value = FILE_MAX_SIZE, help_heading = COMMON)]
     pub max_size: ByteSize,
     /// Number of rotated log files to keep
@@ -94,8 +98,9 @@ impl Default for LogOptions {
 /// The log file, if one is configured.
 static FILE: OnceLock<Sink> = OnceLock::new();
 
-/// Starts logging with `options`. The level comes from the first of `options`, `MCCTL_LOG`, upstream's `MC_LOG_LEVEL` and `fallback`
-/// that is set. Each is a level or a filter such as `info,mcctl_net::rpc=debug`.
+/// Starts logging with `options`. The level comes from the first of `options`, `MCCTL_LOG`,
+/// upstream's `MC_LOG_LEVEL` and `fallback` that is set. Each is a level or a filter such as
+/// `info,mcctl_net::rpc=debug`.
 ///
 /// # Errors
 /// The level is unknown, or the log file cannot be opened.
@@ -138,7 +143,8 @@ pub fn init(options: &LogOptions, fallback: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes `text` to stderr and waits until it is written, but only briefly if the process reading stderr has stalled.
+/// Writes `text` to stderr and waits until it is written, but only briefly if the process reading
+/// stderr has stalled.
 pub fn to_stderr(text: &str) {
     sink::stderr().push_and_wait(text.as_bytes());
 }
@@ -161,7 +167,8 @@ pub fn reopen() {
 /// Maximum wait at the end of a command for the process reading stderr, such as a pager.
 const READER_MAX: Duration = Duration::from_secs(600);
 
-/// Whether this process is a service. On exit, a service does not wait for a stalled process reading its stderr.
+/// Whether this process is a service. On exit, a service does not wait for a stalled process
+/// reading its stderr.
 static IS_SERVICE: AtomicBool = AtomicBool::new(false);
 
 /// Marks this process as a service: it exits on a signal even if its stderr is not read.
@@ -169,8 +176,9 @@ pub fn mark_service() {
     IS_SERVICE.store(true, Ordering::Relaxed);
 }
 
-/// Writes the queued lines before the process exits. A service waits at most [`sink::FLUSH_MAX`] for the log file and the same time for
-/// stderr. A command waits at most `READER_MAX` for its stderr to be read or closed.
+/// Writes the queued lines before the process exits. A service waits at most [`sink::FLUSH_MAX`]
+/// for the log file and the same time for stderr. A command waits at most `READER_MAX` for its
+/// stderr to be read or closed.
 pub fn finish() {
     if let Some(sink) = FILE.get() {
         sink.flush(sink::FLUSH_MAX);

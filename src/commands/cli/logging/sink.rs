@@ -1,7 +1,8 @@
-//! A bounded queue of lines and a thread that writes them, so that callers do not wait for a disk, terminal or pipe.
+//! A bounded queue of lines and a thread that writes them, so that callers do not wait for a disk,
+//! terminal or pipe.
 //!
-//! If the queue is full, lines are dropped and counted. When the writer makes progress again, it logs the number of dropped lines at the
-//! position of the gap.
+//! If the queue is full, lines are dropped and counted. When the writer makes progress again, it
+//! logs the number of dropped lines at the position of the gap.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -75,7 +76,8 @@ impl Sink {
         Sink { shared, has_writer: thread.is_ok() }
     }
 
-    /// Queues `line`, which ends with a newline. If the queue is full, the line is dropped and counted.
+    /// Queues `line`, which ends with a newline. If the queue is full, the line is dropped and
+    /// counted.
     pub(super) fn push(&self, line: &[u8]) {
         if !self.has_writer {
             return self.write_here(line);
@@ -103,7 +105,8 @@ impl Sink {
         }
     }
 
-    /// Queues `line` and waits at most [`FLUSH_MAX`] until it is written. Does not wait while the writer is stalled.
+    /// Queues `line` and waits at most [`FLUSH_MAX`] until it is written. Does not wait while the
+    /// writer is stalled.
     pub(super) fn push_and_wait(&self, line: &[u8]) {
         self.push(line);
         let is_stalled = lock(&self.shared.queue).stalled;
@@ -159,7 +162,8 @@ impl SinkShared {
     }
 }
 
-/// Locks `mutex` even if it is poisoned: after a panic with the mutex locked, the queue still consists of whole lines.
+/// Locks `mutex` even if it is poisoned: after a panic with the mutex locked, the queue still
+/// consists of whole lines.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

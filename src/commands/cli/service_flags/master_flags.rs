@@ -1,6 +1,8 @@
-//! What mcctl does with each flag of `mooncake_master`: it works, is accepted and ignored, or is accepted only with its default.
+//! What mcctl does with each flag of `mooncake_master`: it works, is accepted and ignored, or is
+//! accepted only with its default.
 //!
-//! Types, defaults and settings keys are upstream's (`src/engine/base/upstream/master_flags.rs`). The help texts are mcctl's own.
+//! Types, defaults and settings keys are upstream's (`src/engine/base/upstream/master_flags.rs`).
+//! The help texts are mcctl's own.
 
 use crate::commands::cli::flags::{FlagSpec, FlagTable, ValueKind, flag as own_flag, upstream_flag};
 use crate::commands::cli::logging;

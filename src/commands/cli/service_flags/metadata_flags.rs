@@ -1,4 +1,5 @@
-//! The flags of `mooncake_http_metadata_server` (`src/engine/base/upstream/service_flags.rs`), and mcctl's own.
+//! The flags of `mooncake_http_metadata_server` (`src/engine/base/upstream/service_flags.rs`), and
+//! mcctl's own.
 
 use crate::commands::cli::flags::{FileKey, FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
 use crate::commands::cli::logging;
@@ -51,7 +52,8 @@ const DATA: &[FlagSpec] = &[
     flag("discard_data", ValueKind::Bool, "false", "Remove the data in the directory at each start with this flag"),
 ];
 
-/// The flag `name` of `mooncake_http_metadata_server`, with mcctl's description. `serve metadata` reads no settings file.
+/// The flag `name` of `mooncake_http_metadata_server`, with mcctl's description. `serve metadata`
+/// reads no settings file.
 const fn service(name: &'static str, help: &'static str) -> FlagSpec {
     FlagSpec { key: FileKey::Same, ..upstream_flag(find(METADATA_SERVER_FLAGS, name), help) }
 }

@@ -8,7 +8,8 @@ pub mod store_flags;
 use crate::commands::cli::flags::{FlagSpec, ValueKind, flag};
 use crate::commands::cli::logging;
 
-/// The flags that all services have. They are the last group of each table, under [`logging::COMMON`].
+/// The flags that all services have. They are the last group of each table, under
+/// [`logging::COMMON`].
 pub(crate) const COMMON: &[FlagSpec] = &[LOG_LEVEL, LOG_FILE, LOG_FILE_MAX_SIZE, LOG_FILE_KEEP, LOG_FORMAT];
 
 const LOG_LEVEL: FlagSpec =

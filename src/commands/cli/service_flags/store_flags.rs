@@ -1,6 +1,8 @@
-//! What mcctl does with each flag, key and environment variable of `mooncake_store_service`, and its own flags.
+//! What mcctl does with each flag, key and environment variable of `mooncake_store_service`, and
+//! its own flags.
 //!
-//! Upstream's types and defaults are in `src/engine/base/upstream` (`config_keys.rs`, `service_flags.rs`).
+//! Upstream's types and defaults are in `src/engine/base/upstream` (`config_keys.rs`,
+//! `service_flags.rs`).
 
 use crate::commands::cli::flags::{FlagSpec, FlagTable, ValueKind, flag, upstream_flag};
 use crate::commands::cli::logging;

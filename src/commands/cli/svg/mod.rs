@@ -1,7 +1,7 @@
 //! Plots as self-contained SVG.
 //!
-//! Colors are CSS variables with a fallback value: a page can override them for dark mode, and a standalone image
-//! contains both sets.
+//! Colors are CSS variables with a fallback value: a page can override them for dark mode, and a
+//! standalone image contains both sets.
 
 mod plot;
 mod scale;

@@ -3,11 +3,14 @@
 use crate::commands::cli::svg::escaped;
 use crate::commands::cli::svg::scale::{AxisScale, label};
 
-/// Width of a plot in a page, in CSS pixels. It fits a phone, and three plots fit side by side on a screen.
+/// Width of a plot in a page, in CSS pixels. It fits a phone, and three plots fit side by side on a
+/// screen.
 const NARROW: f64 = 372.0;
-/// Enlargement of a standalone image. It has the layout of a plot in a page, so that its text is readable when a phone shrinks it.
+/// Enlargement of a standalone image. It has the layout of a plot in a page, so that its text is
+/// readable when a phone shrinks it.
 const ENLARGED: f64 = 1.35;
-/// Colors of a standalone image. A viewer in dark mode gets the second set; the background is always opaque.
+/// Colors of a standalone image. A viewer in dark mode gets the second set; the background is
+/// always opaque.
 const STANDALONE: &str = "<style>@media(prefers-color-scheme:dark){svg{--ground:#15181c;--ink:#e6e8eb;--soft:#9aa4af;\
      --grid:#2a3038;--axis:#7b8590;--s1:#5aa6ff;--s2:#ff9d4d;--s3:#4fcf93;--s4:#d584dd;--s5:#d0bc3e;--s6:#ff7a8c}}</style>\n\
      <rect width=\"100%\" height=\"100%\" fill=\"var(--ground,#fff)\"/>\n";
@@ -25,7 +28,8 @@ const TEXT: f64 = 16.0;
 /// Estimated width of a character, as a share of the font size.
 const CHARACTER: f64 = 0.6;
 
-/// Colors for a light background, distinguishable with color vision deficiency. A page may override them with `--s1` to `--s6`.
+/// Colors for a light background, distinguishable with color vision deficiency. A page may override
+/// them with `--s1` to `--s6`.
 const COLOURS: [&str; 6] = ["#0b62c4", "#d1660a", "#1a8a5a", "#a03fa8", "#7a6a00", "#b3263a"];
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,7 +58,8 @@ impl Axis {
         Axis { label: label.to_owned(), ..Axis::default() }
     }
 
-    /// Returns a linear axis for whole numbers, such as turns. It covers the values and need not include zero.
+    /// Returns a linear axis for whole numbers, such as turns. It covers the values and need not
+    /// include zero.
     pub fn whole(label: &str) -> Axis {
         Axis { label: label.to_owned(), whole: true, ..Axis::default() }
     }
@@ -178,8 +183,8 @@ impl Plot {
         self
     }
 
-    /// Returns whether the plot shows nothing: no series has two different x values with finite y values, or all values are zero. Such a plot
-    /// is left out of a page.
+    /// Returns whether the plot shows nothing: no series has two different x values with finite y
+    /// values, or all values are zero. Such a plot is left out of a page.
     pub fn is_empty(&self) -> bool {
         let has_points = |series: &&PlotSeries| {
             let mut xs = series.xs();
@@ -191,12 +196,14 @@ impl Plot {
         !self.shown().iter().any(has_points)
     }
 
-    /// Returns the series to draw. A line that is zero everywhere is left out: it would cover the axis and repeat it.
+    /// Returns the series to draw. A line that is zero everywhere is left out: it would cover the
+    /// axis and repeat it.
     fn shown(&self) -> Vec<&PlotSeries> {
         self.series.iter().filter(|series| !matches!(series.mark, Mark::Line(_)) || series.has_value()).collect()
     }
 
-    /// Renders the plot as SVG for embedding in a page. It has a fixed size: a page must not stretch it, so that all text has the same size.
+    /// Renders the plot as SVG for embedding in a page. It has a fixed size: a page must not
+    /// stretch it, so that all text has the same size.
     pub fn svg(&self) -> String {
         self.picture("", 1.0)
     }
@@ -299,7 +306,8 @@ impl Plot {
     }
 }
 
-/// Returns the width of `text` in a font of `size` pixels. An estimate, because the fonts of the reader are not known.
+/// Returns the width of `text` in a font of `size` pixels. An estimate, because the fonts of the
+/// reader are not known.
 fn text_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * CHARACTER
 }
@@ -380,7 +388,8 @@ fn rectangle(x: f64, top: f64, colour: &str, more: &str) -> String {
     format!("<rect x=\"{x:.1}\" y=\"{:.0}\" width=\"10\" height=\"8\" fill=\"{colour}\"{more}/>", top + 5.0)
 }
 
-/// Returns the radius of a point in a line of `count` points. A single point stands out from the lines.
+/// Returns the radius of a point in a line of `count` points. A single point stands out from the
+/// lines.
 fn point_radius(series: &PlotSeries, count: usize) -> f64 {
     match count {
         1 => 5.0,
@@ -421,7 +430,8 @@ impl PlotArea {
         self.top + (1.0 - self.y.place(value)) * (self.foot - self.top)
     }
 
-    /// Returns the values to label at the x axis, with their texts: from the right, those with room. The last value is always among them.
+    /// Returns the values to label at the x axis, with their texts: from the right, those with
+    /// room. The last value is always among them.
     fn marks(&self, values: &[f64]) -> Vec<(f64, String)> {
         let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         values.sort_by(|a, b| b.total_cmp(a));

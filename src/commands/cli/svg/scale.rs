@@ -9,7 +9,8 @@ pub(super) struct AxisScale {
 }
 
 impl AxisScale {
-    /// Returns a scale that contains all finite `values`; a logarithmic scale ignores values that are not positive.
+    /// Returns a scale that contains all finite `values`; a logarithmic scale ignores values that
+    /// are not positive.
     pub(super) fn of(values: impl Iterator<Item = f64>, log: bool, from_zero: bool) -> AxisScale {
         let usable = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
         let (mut low, mut high) =
@@ -36,7 +37,8 @@ impl AxisScale {
         AxisScale { low, high, log }
     }
 
-    /// Extends a linear scale to the next tick at both ends, and a logarithmic one a little, so that no line lies on the frame.
+    /// Extends a linear scale to the next tick at both ends, and a logarithmic one a little, so
+    /// that no line lies on the frame.
     pub(super) fn rounded(mut self) -> AxisScale {
         if self.log {
             let margin = (self.high / self.low).powf(0.05);

@@ -1,4 +1,5 @@
-//! `mcctl serve store`: runs a store node with its REST port. It accepts mooncake_store_service's flags, JSON keys and environment.
+//! `mcctl serve store`: runs a store node with its REST port. It accepts mooncake_store_service's
+//! flags, JSON keys and environment.
 
 mod plan;
 mod settings;
@@ -24,7 +25,8 @@ use crate::engine::store::service::StoreService;
 /// Runs a store node until it receives SIGINT or SIGTERM.
 ///
 /// # Errors
-/// The settings are invalid, a port cannot be bound, or the master or metadata service is unreachable.
+/// The settings are invalid, a port cannot be bound, or the master or metadata service is
+/// unreachable.
 pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     let env = |name: &str| std::env::var(name).ok();
     let (settings, warnings) = settings(parsed, &env)?;
@@ -70,7 +72,8 @@ pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     })
 }
 
-/// Starts the service of `plan`; `None` if a signal arrives before it has started. In this case, its records have been removed.
+/// Starts the service of `plan`; `None` if a signal arrives before it has started. In this case,
+/// its records have been removed.
 async fn start(plan: &ServicePlan, signals: &mut Signals) -> Result<Option<StoreService<RealEnv>>, Failure> {
     for warning in &plan.warnings {
         tracing::warn!("{warning}");
@@ -100,7 +103,8 @@ async fn start(plan: &ServicePlan, signals: &mut Signals) -> Result<Option<Store
 /// Logs one warning if a port is reachable from other hosts and nothing restricts who uses it.
 fn warn_if_open(access: &AccessPlan, service: &StoreService<RealEnv>) {
     let engine = service.node().client().engine();
-    // Without --bind, the transfer engine listens on the loopback only if it announces a loopback name.
+    // Without --bind, the transfer engine listens on the loopback only if it announces a loopback
+    // name.
     let on = |port| HostPort::new(access.bind.map_or(engine.handshake().host.clone(), |bind| bind.to_string()), port);
     let handshake = on(engine.handshake().port);
     let data = on(engine.data_port());

@@ -40,7 +40,8 @@ pub(super) struct ServicePlan {
 }
 
 impl ServicePlan {
-    /// Checks that the HTTP ports differ from each other and from a fixed handshake port (`MC_LEGACY_RPC_PORT_BINDING`).
+    /// Checks that the HTTP ports differ from each other and from a fixed handshake port
+    /// (`MC_LEGACY_RPC_PORT_BINDING`).
     ///
     /// # Errors
     /// Two ports are the same.
@@ -62,8 +63,9 @@ const RESOLVE_MIN: Duration = Duration::from_secs(3);
 /// Delay between attempts to resolve a name.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// The configuration from `settings`. If the node's name depends on the master's address, name resolution is retried until it succeeds: in
-/// a cluster that has just started, DNS records may appear late. The time spent on retries counts toward the maximum wait for the master.
+/// The configuration from `settings`. If the node's name depends on the master's address, name
+/// resolution is retried until it succeeds: in a cluster that has just started, DNS records may
+/// appear late. The time spent on retries counts toward the maximum wait for the master.
 pub(super) async fn plan_in_time(settings: Settings) -> Result<ServicePlan, Failure> {
     let env = RealEnv::new();
     let settings = Arc::new(settings);
@@ -112,8 +114,9 @@ pub(super) async fn plan_in_time(settings: Settings) -> Result<ServicePlan, Fail
     }
 }
 
-/// Warns if this host cannot resolve the node's own name, which other nodes use to connect with P2PHANDSHAKE. It is only a warning,
-/// because other hosts may be able to resolve the name. The node does not wait for the resolver.
+/// Warns if this host cannot resolve the node's own name, which other nodes use to connect with
+/// P2PHANDSHAKE. It is only a warning, because other hosts may be able to resolve the name. The
+/// node does not wait for the resolver.
 pub(super) fn warn_of_unknown_name(client: &ClientConfig) {
     let Ok((host, _)) = HostPort::split(&client.local_hostname) else { return };
     if client.engine.metadata != MetadataUri::P2p {
@@ -142,7 +145,8 @@ async fn leader(settings: &Settings, limit: Duration) -> Result<Option<ClusterLe
     }
 }
 
-/// The configuration from `settings`, for the master at their address or for this leader. `address_towards` returns this host's address on the route to a master.
+/// The configuration from `settings`, for the master at their address or for this leader.
+/// `address_towards` returns this host's address on the route to a master.
 fn plan(
     settings: &Settings,
     leader: Option<ClusterLeader>,

@@ -13,8 +13,9 @@ use crate::commands::cli::settings::{Assignment, Settings, read_text};
 use crate::commands::cli::unknown_key;
 use crate::commands::serve::settings_of;
 
-/// The settings and their warnings. Flags and -D override the file or, without a file, the environment. Like upstream, a file and the
-/// environment are never combined. Warnings name unknown keys and the variables that are ignored because of a file.
+/// The settings and their warnings. Flags and -D override the file or, without a file, the
+/// environment. Like upstream, a file and the environment are never combined. Warnings name unknown
+/// keys and the variables that are ignored because of a file.
 pub(super) fn settings(
     parsed: &ParsedFlags,
     env: &impl Fn(&str) -> Option<String>,
@@ -62,7 +63,8 @@ fn from_env(env: &impl Fn(&str) -> Option<String>) -> Vec<Assignment> {
     store_flags::TABLE.flags().filter(is_store).filter_map(given).collect()
 }
 
-/// Reads a configuration file. Like upstream's store service, it reads a file with an unknown extension as JSON.
+/// Reads a configuration file. Like upstream's store service, it reads a file with an unknown
+/// extension as JSON.
 fn from_file(path: &Path, origin: &str) -> Result<ConfigFile, Failure> {
     let text = read_text(path, origin, CONFIG_BYTES_MAX)?;
     let known = path.extension().and_then(|ending| ending.to_str());

@@ -62,7 +62,8 @@ pub fn listed<T: fmt::Display>(items: &[T]) -> String {
     }
 }
 
-/// A check result that needs attention. Each of the three messages is a single line without a trailing period.
+/// A check result that needs attention. Each of the three messages is a single line without a
+/// trailing period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The id of the check: stable, kebab-case, accepted by `--only` and `--skip`.

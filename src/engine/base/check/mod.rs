@@ -1,4 +1,5 @@
-//! Types for checks and findings, shared by `doctor` and `lint`. This module does not inspect anything itself.
+//! Types for checks and findings, shared by `doctor` and `lint`. This module does not inspect
+//! anything itself.
 
 mod finding;
 mod report;

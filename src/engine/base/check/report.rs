@@ -65,7 +65,8 @@ pub struct Check {
     pub group: CheckGroup,
     /// What the check verifies, in one line.
     pub about: &'static str,
-    /// The numbers of the deployment problems that the check detects, as listed by `mcctl doctor --list-problems`.
+    /// The numbers of the deployment problems that the check detects, as listed by
+    /// `mcctl doctor --list-problems`.
     pub problems: &'static [u8],
 }
 

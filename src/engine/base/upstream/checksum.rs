@@ -1,6 +1,8 @@
-//! The variable that switches checksums of whole objects on or off in a client, and how the clients read it.
+//! The variable that switches checksums of whole objects on or off in a client, and how the clients
+//! read it.
 
-/// The variable. The wheel's client has checksums only if it is on. mcctl's client has them unless it is off.
+/// The variable. The wheel's client has checksums only if it is on. mcctl's client has them unless
+/// it is off.
 pub const VARIABLE: &str = "MOONCAKE_STORE_CHECKSUM";
 
 /// The first release whose client reads the variable.
@@ -10,8 +12,8 @@ pub const SINCE: &str = "0.3.13";
 pub const COST: &str =
     "one client over TCP then has 0.1 to 0.5 of the throughput, and uses two to five times the CPU time per byte";
 
-/// The values that the wheel's client reads as on and as off, in any case. It reads every other value as off, and logs a warning. From a
-/// run of the client of 0.3.13.post1 with each of them.
+/// The values that the wheel's client reads as on and as off, in any case. It reads every other
+/// value as off, and logs a warning. From a run of the client of 0.3.13.post1 with each of them.
 const ON: &[&str] = &["1", "true", "yes", "on", "enable"];
 const OFF: &[&str] = &["0", "false", "no", "off", "disable"];
 
@@ -34,7 +36,8 @@ pub fn in_wheel(text: &str) -> ChecksumSwitch {
     }
 }
 
-/// Whether the value `text` switches checksums off in mcctl's client. An unknown value does not, and causes a warning.
+/// Whether the value `text` switches checksums off in mcctl's client. An unknown value does not,
+/// and causes a warning.
 pub fn is_off_in_mcctl(text: &str) -> bool {
     in_wheel(text) == ChecksumSwitch::Off
 }

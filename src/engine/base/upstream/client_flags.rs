@@ -1,9 +1,11 @@
-//! The flags of `mooncake_client`, the standalone client, without those of its libraries (`library_flags.rs`).
+//! The flags of `mooncake_client`, the standalone client, without those of its libraries
+//! (`library_flags.rs`).
 
 use crate::upstream::flags::FlagKind::{Int32, Port, Size, Switch, Text, Uint64};
 use crate::upstream::flags::{UpstreamFlag, flag};
 
-/// All flags, sorted. The key of a flag is the setting of a store service (`config_keys.rs`) with the same meaning.
+/// All flags, sorted. The key of a flag is the setting of a store service (`config_keys.rs`) with
+/// the same meaning.
 #[rustfmt::skip]
 pub const CLIENT_FLAGS: &[UpstreamFlag] = &[
     flag("device_names", Text, "").key("device_name"),

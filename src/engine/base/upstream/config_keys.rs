@@ -1,4 +1,5 @@
-//! The settings of a store node: keys of the store service's settings file, and keys of the store client's setup dictionary.
+//! The settings of a store node: keys of the store service's settings file, and keys of the store
+//! client's setup dictionary.
 
 use crate::upstream::flags::{FlagKind, is_same};
 
@@ -9,7 +10,8 @@ pub struct StoreKey {
     /// The environment variable that sets it. Variables are read only without a settings file.
     pub variable: &'static str,
     pub kind: FlagKind,
-    /// The default, in a spelling that the service parses. Empty for the master's address, which is required.
+    /// The default, in a spelling that the service parses. Empty for the master's address, which is
+    /// required.
     pub default: &'static str,
 }
 
@@ -73,8 +75,8 @@ pub const STORE_SETUP_KEYS: &[&str] = &[
 /// The master address that the store uses if the dictionary has no `master_server_addr`.
 pub const STORE_SETUP_MASTER: &str = "127.0.0.1:50051";
 
-/// Values of `protocol`: the transports of the transfer engine's builds, in releases and on its main branch. The engine rejects any other
-/// value.
+/// Values of `protocol`: the transports of the transfer engine's builds, in releases and on its
+/// main branch. The engine rejects any other value.
 pub const TRANSPORTS: &[&str] = &[
     "tcp",
     "rdma",

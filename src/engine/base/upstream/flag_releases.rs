@@ -67,7 +67,8 @@ impl FlagReleases {
         self.releases.iter().position(|known| *known == release)
     }
 
-    /// The index of `release`, and whether it is that release and not another one of its series (the first three numbers).
+    /// The index of `release`, and whether it is that release and not another one of its series
+    /// (the first three numbers).
     fn resolve(&self, release: &str) -> Option<(usize, bool)> {
         let wanted = numbers(release);
         if wanted.len() < 3 {
@@ -99,7 +100,8 @@ impl FlagReleases {
         if has(at) {
             return FlagPresence::Present;
         }
-        // Another release of the series lacks it. This one may still have it if the series before does.
+        // Another release of the series lacks it. This one may still have it if the series before
+        // does.
         if !is_exact && at.checked_sub(1).is_some_and(has) {
             return FlagPresence::Unknown;
         }

@@ -1,4 +1,5 @@
-//! The flags of the libraries that upstream's programs link to: glog and gflags. They are not keys of a settings file.
+//! The flags of the libraries that upstream's programs link to: glog and gflags. They are not keys
+//! of a settings file.
 
 use crate::upstream::flags::FlagKind::{Int32, Switch, Text};
 use crate::upstream::flags::{FlagKind, UpstreamFlag, flag};

@@ -1,6 +1,7 @@
 //! The flags of `mooncake_master`, without those of its libraries (`library_flags.rs`).
 //!
-//! `tests/it/upstream.rs` compares names, types, defaults and releases with the output of `mooncake_master --help` of each release.
+//! `tests/it/upstream.rs` compares names, types, defaults and releases with the output of
+//! `mooncake_master --help` of each release.
 
 use crate::upstream::flags::FlagKind::{
     Duration, Int32, Int64, Number, Port, Ratio, Switch, Text, Uint32, Uint64, Word,

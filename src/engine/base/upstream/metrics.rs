@@ -38,7 +38,8 @@ const fn histogram(name: &'static str) -> MetricFamily {
     MetricFamily { name, kind: MetricType::Histogram }
 }
 
-/// Families at `/metrics` of a master, in its order. The four that end in `_mem` appear with the first eviction.
+/// Families at `/metrics` of a master, in its order. The four that end in `_mem` appear with the
+/// first eviction.
 #[rustfmt::skip]
 pub const MASTER_METRICS: &[MetricFamily] = &[
     gauge("master_allocated_bytes"),

@@ -1,12 +1,15 @@
-//! Facts about the programs that mcctl replaces, starts or checks: Mooncake's releases, flags, settings, variables, ports, routes and
-//! metrics, the flags and settings of SGLang, and how SGLang loads mcctl's own client.
+//! Facts about the programs that mcctl replaces, starts or checks: Mooncake's releases, flags,
+//! settings, variables, ports, routes and metrics, the flags and settings of SGLang, and how SGLang
+//! loads mcctl's own client.
 //!
-//! Each fact is listed once, here. `commands/service_flags` adds what mcctl does with a flag, `lint` checks that a deployment uses only what
-//! exists, `deploy` writes only what a release has, and `doctor` compares a running store with it. A row's `since` is the release that added
-//! the name, if a release that is still in use lacks it. `flag_releases.rs` has the flags of all releases, including those that were removed.
+//! Each fact is listed once, here. `commands/service_flags` adds what mcctl does with a flag,
+//! `lint` checks that a deployment uses only what exists, `deploy` writes only what a release has,
+//! and `doctor` compares a running store with it. A row's `since` is the release that added the
+//! name, if a release that is still in use lacks it. `flag_releases.rs` has the flags of all
+//! releases, including those that were removed.
 //!
-//! `tests/it/upstream.rs` compares the lists with the output and the files of the real programs. CONTRIBUTING.md describes how to add a
-//! release.
+//! `tests/it/upstream.rs` compares the lists with the output and the files of the real programs.
+//! CONTRIBUTING.md describes how to add a release.
 
 pub mod checksum;
 mod client_flags;

@@ -1,4 +1,5 @@
-//! How SGLang and other Python programs load mcctl's client, the package `mcctl-mooncake-client`. `tests/python` tests the Python side.
+//! How SGLang and other Python programs load mcctl's client, the package `mcctl-mooncake-client`.
+//! `tests/python` tests the Python side.
 
 /// The commands that install the client, in a clone of mcctl.
 pub const INSTALL: &str = "packaging/client-wheel && pip install target/packages/mcctl_mooncake_client-*.whl";
@@ -13,7 +14,8 @@ pub const BACKEND_CLASS: &str = "McctlHiCacheStorage";
 /// The keys of SGLang's extra config that select a dynamic backend. Other backends ignore them.
 pub const DYNAMIC_KEYS: &[&str] = &["backend_name", "module_path", "class_name", "interface_v1", "allocator"];
 
-/// The extra config that selects mcctl's client as a dynamic backend. `more` is appended to the members of the JSON object.
+/// The extra config that selects mcctl's client as a dynamic backend. `more` is appended to the
+/// members of the JSON object.
 pub fn dynamic_config(more: &str) -> String {
     format!(
         "{{\"backend_name\":\"mcctl\",\"module_path\":\"{BACKEND_MODULE}\",\"class_name\":\"{BACKEND_CLASS}\",\"interface_v1\":1{more}}}"

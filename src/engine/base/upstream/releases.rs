@@ -15,10 +15,12 @@ pub use __mooncake_series as mooncake_series;
 /// The series that mcctl is compatible with: its wire format, admin routes and metrics.
 pub const SERIES: &str = mooncake_series!();
 
-/// The version that a master of this series returns from `ServiceReady`. Releases since 0.3.8 return the same one.
+/// The version that a master of this series returns from `ServiceReady`. Releases since
+/// 0.3.8 return the same one.
 pub const PROTOCOL_VERSION: &str = "2.0.0";
 
-/// The first series that mcctl was not tested with. Faults observed in older releases may be fixed from here on.
+/// The first series that mcctl was not tested with. Faults observed in older releases may be fixed
+/// from here on.
 pub const UNTESTED_SINCE: &str = "0.3.14";
 
 /// A Mooncake release whose flags are known, in order.
@@ -41,7 +43,8 @@ impl Default for Release {
 impl Release {
     /// All known releases, oldest first.
     pub const ALL: [Release; 2] = [Release::V0_3_12Post1, Release::V0_3_13Post1];
-    /// The release that mcctl is tested with. Its programs have the flags and defaults of this release.
+    /// The release that mcctl is tested with. Its programs have the flags and defaults of this
+    /// release.
     pub const TESTED: Release = Release::V0_3_13Post1;
 
     /// The version string on PyPI.
@@ -52,7 +55,8 @@ impl Release {
         }
     }
 
-    /// Whether the release has what was added in `since`; `None` stands for the oldest known release or an earlier one.
+    /// Whether the release has what was added in `since`; `None` stands for the oldest known
+    /// release or an earlier one.
     pub fn has(self, since: Option<&str>) -> bool {
         since.is_none_or(|since| !is_older(self.text(), since))
     }

@@ -21,7 +21,8 @@ impl HttpRoute {
     }
 }
 
-/// Admin HTTP of a master. The routes of features that mcctl does not have (drain jobs, tenants) come last.
+/// Admin HTTP of a master. The routes of features that mcctl does not have (drain jobs, tenants)
+/// come last.
 pub const ADMIN_ROUTES: &[HttpRoute] = &[
     route("GET", "/metrics"),
     route("GET", "/metrics/summary"),

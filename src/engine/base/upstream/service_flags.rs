@@ -1,4 +1,5 @@
-//! The flags of upstream's Python services, which argparse reads: `mooncake_store_service` and `mooncake_http_metadata_server`.
+//! The flags of upstream's Python services, which argparse reads: `mooncake_store_service` and
+//! `mooncake_http_metadata_server`.
 
 use crate::upstream::flags::FlagKind::{Number, Port, Text, Word};
 use crate::upstream::flags::{UpstreamFlag, flag};

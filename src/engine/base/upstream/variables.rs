@@ -1,6 +1,7 @@
 //! The environment variables that Mooncake reads. `sglang.rs` has those of SGLang.
 //!
-//! `tests/it/upstream.rs` looks for each name in the files of the PyPI wheel, and for names in the wheel that are not listed here.
+//! `tests/it/upstream.rs` looks for each name in the files of the PyPI wheel, and for names in the
+//! wheel that are not listed here.
 
 use crate::upstream::sglang;
 
@@ -250,7 +251,8 @@ pub const OTHER_VARIABLES: &[&str] = &[
     "MOONCAKE_MAX_TRANSFER_BATCH_INDICES",
 ];
 
-/// Listed variables that no file of the PyPI wheel contains: other builds or other clients read them.
+/// Listed variables that no file of the PyPI wheel contains: other builds or other clients read
+/// them.
 pub const NOT_IN_THE_WHEEL: &[&str] = &[
     "MC_FORCE_MUSA",
     "MC_INTRANODE_NVLINK",

@@ -23,7 +23,8 @@ pub(super) struct BenchClient<E: Env> {
 }
 
 impl<E: Env> BenchClient<E> {
-    /// Creates a client and registers its memory once. With RDMA, unregistered memory would be registered again for each operation.
+    /// Creates a client and registers its memory once. With RDMA, unregistered memory would be
+    /// registered again for each operation.
     ///
     /// # Errors
     /// The memory cannot be registered.

@@ -90,7 +90,8 @@ impl PassKind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StorePass {
     pub kind: PassKind,
-    /// Time from the start of the pass to the end of its last batch. The sum, if the pass has several rounds.
+    /// Time from the start of the pass to the end of its last batch. The sum, if the pass has
+    /// several rounds.
     pub elapsed: Duration,
     /// Start and end of the last round on the monotonic clock of the host.
     pub window: (Duration, Duration),
@@ -124,7 +125,8 @@ impl StorePass {
         self.add(round);
     }
 
-    /// Adds the same pass of another process, which ran at the same time. The pass lasts from the first start to the last end.
+    /// Adds the same pass of another process, which ran at the same time. The pass lasts from the
+    /// first start to the last end.
     pub fn beside(&mut self, other: StorePass) {
         self.window = (self.window.0.min(other.window.0), self.window.1.max(other.window.1));
         self.elapsed = self.window.1.saturating_sub(self.window.0);

@@ -1,4 +1,5 @@
-//! Tracks which objects several clients have put: all objects before the first put that is still in progress. Performs no I/O.
+//! Tracks which objects several clients have put: all objects before the first put that is still in
+//! progress. Performs no I/O.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,7 +8,8 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct StoredPrefix {
     first: u32,
-    /// Ranges beyond the prefix, by start index. Adjacent ranges are merged, so there are fewer ranges than clients.
+    /// Ranges beyond the prefix, by start index. Adjacent ranges are merged, so there are fewer
+    /// ranges than clients.
     ahead: BTreeMap<u32, u32>,
 }
 

@@ -54,7 +54,8 @@ impl TransportUse {
         shares
     }
 
-    /// Returns what an engine whose transport is `protocol` has written and read between two samples of its counters.
+    /// Returns what an engine whose transport is `protocol` has written and read between two
+    /// samples of its counters.
     pub(super) fn between(
         protocol: &str,
         before: &[PeerCounters],

@@ -1,4 +1,5 @@
-//! The syntax of Kubernetes names, labels, quantities and percentages. Each check returns an error if the syntax is invalid.
+//! The syntax of Kubernetes names, labels, quantities and percentages. Each check returns an error
+//! if the syntax is invalid.
 
 use mcctl_base::text::Quoted;
 
@@ -72,7 +73,8 @@ pub fn dns_subdomain(text: &str) -> Option<GrammarError> {
     bad.then_some(GrammarError::DnsName)
 }
 
-/// The key of a label or annotation: an optional DNS name and `/`, followed by at most 63 letters, digits, `-`, `_`, `.`.
+/// The key of a label or annotation: an optional DNS name and `/`, followed by at most 63 letters,
+/// digits, `-`, `_`, `.`.
 pub fn qualified_key(text: &str) -> Option<GrammarError> {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -84,7 +86,8 @@ pub fn qualified_key(text: &str) -> Option<GrammarError> {
     None
 }
 
-/// The value of a label: empty, or at most 63 letters, digits, `-`, `_`, `.`, with a letter or digit at both ends.
+/// The value of a label: empty, or at most 63 letters, digits, `-`, `_`, `.`, with a letter or
+/// digit at both ends.
 pub fn label_value(text: &str) -> Option<GrammarError> {
     let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     let inside = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
@@ -97,7 +100,8 @@ pub fn label_value(text: &str) -> Option<GrammarError> {
     }
 }
 
-/// The name of a port: at most 15 lowercase letters, digits and single `-`, with at least one letter (RFC 6335).
+/// The name of a port: at most 15 lowercase letters, digits and single `-`, with at least one
+/// letter (RFC 6335).
 pub fn port_name(text: &str) -> Option<GrammarError> {
     let wrong = text.is_empty()
         || text.len() > 15

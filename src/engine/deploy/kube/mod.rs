@@ -1,11 +1,14 @@
-//! Validation of Kubernetes documents: everything the API server rejects, and mistakes that it silently accepts.
+//! Validation of Kubernetes documents: everything the API server rejects, and mistakes that it
+//! silently accepts.
 //!
-//! Unknown fields are violations everywhere, including places where the server silently keeps or drops them (`spec.roles` of a
-//! RoleBasedGroup has `x-kubernetes-preserve-unknown-fields`). Fields and types come from k8s-openapi and, for RoleBasedGroups,
-//! from `rbg`. `rule` and `rbg` contain the rules that cannot be expressed as types.
+//! Unknown fields are violations everywhere, including places where the server silently keeps or
+//! drops them (`spec.roles` of a RoleBasedGroup has `x-kubernetes-preserve-unknown-fields`). Fields
+//! and types come from k8s-openapi and, for RoleBasedGroups, from `rbg`. `rule` and `rbg` contain
+//! the rules that cannot be expressed as types.
 //!
-//! Each document is validated on its own. References between documents, such as Service selectors, are checked elsewhere. A
-//! violation has a path, not a line. The module is pure. Unknown kinds are not validated ([`known`] lists the known ones).
+//! Each document is validated on its own. References between documents, such as Service selectors,
+//! are checked elsewhere. A violation has a path, not a line. The module is pure. Unknown kinds are
+//! not validated ([`known`] lists the known ones).
 
 pub mod grammar;
 pub mod path;
@@ -59,7 +62,8 @@ pub enum ViolationKind {
 }
 
 impl ViolationKind {
-    /// Whether the API server or the controller certainly refuses the document or drops a part of it.
+    /// Whether the API server or the controller certainly refuses the document or drops a part of
+    /// it.
     pub const fn is_certain(self) -> bool {
         !matches!(self, ViolationKind::Deprecated | ViolationKind::Ineffective)
     }
@@ -89,7 +93,8 @@ impl ViolationKind {
 /// A violation in a document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// Field path such as `spec.roles[1].standalonePattern.template`. Empty for the document itself. [`FieldPath::parse`] parses it.
+    /// Field path such as `spec.roles[1].standalonePattern.template`. Empty for the document
+    /// itself. [`FieldPath::parse`] parses it.
     pub path: String,
     pub kind: ViolationKind,
     /// The message, without a trailing period.
@@ -101,8 +106,8 @@ impl Violation {
         Violation { path: at.to_string(), kind, message: message.into() }
     }
 
-    /// Whether the API server accepts a document of the kind `kind`, and refuses the pods that a controller creates from it. The server does
-    /// not check the pod templates of a RoleBasedGroup.
+    /// Whether the API server accepts a document of the kind `kind`, and refuses the pods that a
+    /// controller creates from it. The server does not check the pod templates of a RoleBasedGroup.
     pub fn is_refused_as_pod(&self, kind: &str) -> bool {
         let is_checked_in_pods = match self.kind {
             ViolationKind::Conflict

@@ -13,9 +13,8 @@ pub enum FieldStep {
     Index(usize),
 }
 
-/// Steps from the root of the document. An empty path refers to the document itself. Keys with characters other than letters, digits, `-`
-/// and
-/// `_` are shown as `["a/b"]`.
+/// Steps from the root of the document. An empty path refers to the document itself. Keys with
+/// characters other than letters, digits, `-` and `_` are shown as `["a/b"]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(Vec<FieldStep>);
 

@@ -1,8 +1,10 @@
-//! Checks a JSON value against a Rust type: finds all unknown keys and values of the wrong type, and lists all structs visited.
+//! Checks a JSON value against a Rust type: finds all unknown keys and values of the wrong type,
+//! and lists all structs visited.
 //!
-//! This custom `Deserializer` provides what serde's derived path does not: the path of each mistake, all mistakes instead of only the
-//! first, and the valid keys where an unknown key occurs (k8s-openapi passes them to `deserialize_struct`). After an error, the value at
-//! its path is skipped and the document is read again, at most `MISTAKES_MAX` times.
+//! This custom `Deserializer` provides what serde's derived path does not: the path of each
+//! mistake, all mistakes instead of only the first, and the valid keys where an unknown key occurs
+//! (k8s-openapi passes them to `deserialize_struct`). After an error, the value at its path is
+//! skipped and the document is read again, at most `MISTAKES_MAX` times.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -26,7 +28,8 @@ pub(super) struct VisitedStruct {
     pub at: FieldPath,
 }
 
-/// Checks `value`, located at `at`, against `T`. Appends to `violations` and returns the visited structs.
+/// Checks `value`, located at `at`, against `T`. Appends to `violations` and returns the visited
+/// structs.
 pub(super) fn check_type<T: for<'de> Deserialize<'de>>(
     value: &Value,
     at: &FieldPath,
@@ -60,8 +63,8 @@ struct WalkNotes {
     failed: Option<(FieldPath, String)>,
 }
 
-/// The compiler generates the generic functions once for each type of Kubernetes, about 300 times. What does not depend on the type is
-/// therefore in functions of its own.
+/// The compiler generates the generic functions once for each type of Kubernetes, about 300 times.
+/// What does not depend on the type is therefore in functions of its own.
 struct ValueWalker<'v, 'n> {
     value: &'v Value,
     at: FieldPath,

@@ -61,7 +61,8 @@ pub(super) const LMCACHE_OWN_KEYS: &[&str] = &[
     "mooncake_prefer_local_alloc",
 ];
 
-/// Keys that LMCache passes to the store without a prefix. Mooncake 0.3.13 does not read the last two.
+/// Keys that LMCache passes to the store without a prefix. Mooncake 0.3.13 does not read the last
+/// two.
 pub(super) const LMCACHE_PLAIN_KEYS: &[&str] = &[
     "local_hostname",
     "metadata_server",
@@ -80,7 +81,8 @@ pub(super) const LMCACHE_SCHEME: &str = "mooncakestore://";
 /// The name of Mooncake's connector in `remote_storage_plugins`.
 const LMCACHE_PLUGIN: &str = "mooncakestore";
 
-/// Whether an LMCache file selects Mooncake as its remote store: by its URL, by its list of plug-ins, or by keys for the store.
+/// Whether an LMCache file selects Mooncake as its remote store: by its URL, by its list of
+/// plug-ins, or by keys for the store.
 pub(super) fn uses_mooncake(node: &YamlNode) -> bool {
     let by_url = node.get("remote_url").and_then(YamlNode::text).is_some_and(|url| url.starts_with(LMCACHE_SCHEME));
     let plugins = node.get("remote_storage_plugins");

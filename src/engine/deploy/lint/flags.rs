@@ -1,4 +1,5 @@
-//! Command-line arguments parsed into flags, in the two syntaxes that the supported programs use: gflags and argparse.
+//! Command-line arguments parsed into flags, in the two syntaxes that the supported programs use:
+//! gflags and argparse.
 
 use crate::lint::model::{Implementation, LocatedValue, Process, ProcessRole};
 use mcctl_base::check::SourceLocation;
@@ -7,7 +8,8 @@ use mcctl_base::upstream::master_flag;
 /// A flag on a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CommandFlag {
-    /// Without leading hyphens, with `_` between words, and without the `no` prefix that negates it.
+    /// Without leading hyphens, with `_` between words, and without the `no` prefix that negates
+    /// it.
     pub name: String,
     /// As written, without its value.
     pub spelled: String,

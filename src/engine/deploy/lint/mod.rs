@@ -1,9 +1,10 @@
-//! Checks everything that starts a deployment: manifests, units, environment files, command lines, settings files and running
-//! processes.
+//! Checks everything that starts a deployment: manifests, units, environment files, command lines,
+//! settings files and running processes.
 //!
-//! This module is pure: it reads no host files and starts no processes. [`read()`] parses sources into a [`ParsedDeployment`], and
-//! [`check_deployment`] runs the rules over it. A rule reports only definite errors. A value that is resolved elsewhere (a secret, a
-//! variable of the user's shell, a file that was not provided) is unknown, and an unknown value is never a finding.
+//! This module is pure: it reads no host files and starts no processes. [`read()`] parses sources
+//! into a [`ParsedDeployment`], and [`check_deployment`] runs the rules over it. A rule reports
+//! only definite errors. A value that is resolved elsewhere (a secret, a variable of the user's
+//! shell, a file that was not provided) is unknown, and an unknown value is never a finding.
 //!
 //! Start reading at `model.rs`, then `rules/mod.rs`, which contains the list of rules.
 

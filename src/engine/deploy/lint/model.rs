@@ -1,4 +1,5 @@
-//! The parsed deployment: processes with their arguments and variables, and the objects around them. Every string carries its location.
+//! The parsed deployment: processes with their arguments and variables, and the objects around
+//! them. Every string carries its location.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ impl LocatedValue {
         LocatedValue { text: text.into(), place }
     }
 
-    /// Whether the value is known statically. A string that contains a `$` is resolved at run time, and one with `{{` by a template engine.
+    /// Whether the value is known statically. A string that contains a `$` is resolved at run time,
+    /// and one with `{{` by a template engine.
     pub fn is_known(&self) -> bool {
         !self.text.contains('$') && !self.text.contains("{{")
     }
@@ -47,7 +49,8 @@ pub enum ProcessRole {
     Router,
     /// `mcctl up`: the whole stack in one process.
     Up,
-    /// Variables without a program, from an environment file or a shell. They may be for SGLang or for a store service.
+    /// Variables without a program, from an environment file or a shell. They may be for SGLang or
+    /// for a store service.
     Environment,
     Other,
 }
@@ -137,7 +140,8 @@ impl RuntimeKind {
 pub enum Variable {
     /// The value. It may still contain a `$`.
     Text(LocatedValue),
-    /// Set outside the provided files: a pod field, a secret, or the caller's shell. The string names the source.
+    /// Set outside the provided files: a pod field, a secret, or the caller's shell. The string
+    /// names the source.
     Elsewhere(LocatedValue),
 }
 
@@ -260,7 +264,8 @@ pub struct InstalledPackage {
     pub name: String,
     /// `None` if the command does not fix it.
     pub version: Option<String>,
-    /// Whether it is surely from the package index: no path, URL or list of requirements that may contain a build of its own.
+    /// Whether it is surely from the package index: no path, URL or list of requirements that may
+    /// contain a build of its own.
     pub is_published: bool,
 }
 
@@ -285,7 +290,8 @@ pub struct Process {
     /// Arguments without the program name.
     pub args: Vec<LocatedValue>,
     pub env: BTreeMap<String, Variable>,
-    /// Whether `env` is complete. False for a shell, or if variables come from a file that was not provided.
+    /// Whether `env` is complete. False for a shell, or if variables come from a file that was not
+    /// provided.
     pub env_whole: bool,
     /// Whether `args` is complete. False for a settings file without a process.
     pub args_whole: bool,
@@ -300,7 +306,8 @@ pub struct Process {
     /// `docker run` options placed after the image, where they become arguments of the program.
     pub misplaced: Vec<LocatedValue>,
     pub pre_stop: Option<LocatedValue>,
-    /// Index into [`ParsedDeployment::documents`] of the settings file that the process reads, if it was provided.
+    /// Index into [`ParsedDeployment::documents`] of the settings file that the process reads, if
+    /// it was provided.
     pub config: Option<usize>,
     /// Names of the environment files that the process reads.
     pub env_files: Vec<LocatedValue>,
@@ -320,7 +327,8 @@ pub struct PodSet {
     pub group: Option<(String, String)>,
     /// The pods belong to a Deployment, so they share their volumes.
     pub is_deployment: bool,
-    /// Location of the strategy with which a Deployment starts a new pod before it stops the old one.
+    /// Location of the strategy with which a Deployment starts a new pod before it stops the old
+    /// one.
     pub surge: Option<SourceLocation>,
     pub place: SourceLocation,
 }
@@ -379,7 +387,8 @@ pub enum SettingsFileKind {
 }
 
 impl SettingsFileKind {
-    /// Whether a process that expects a file of kind `wanted` also reads this kind. vLLM and the store service use the same variable.
+    /// Whether a process that expects a file of kind `wanted` also reads this kind. vLLM and the
+    /// store service use the same variable.
     pub fn is_read_as(self, wanted: SettingsFileKind) -> bool {
         let shared = [SettingsFileKind::Store, SettingsFileKind::Vllm];
         self == wanted || shared.contains(&self) && shared.contains(&wanted)
@@ -476,8 +485,9 @@ impl Process {
         }
     }
 
-    /// Whether both processes belong to the deployment at the same time: no branch of a script excludes one of them, and neither was stopped
-    /// before the other started. Two processes that only may meet do not.
+    /// Whether both processes belong to the deployment at the same time: no branch of a script
+    /// excludes one of them, and neither was stopped before the other started. Two processes that
+    /// only may meet do not.
     pub fn surely_meets(&self, other: &Process) -> bool {
         match (&self.span, &other.span) {
             (Some(ours), Some(theirs)) => ours.surely_meets(theirs),

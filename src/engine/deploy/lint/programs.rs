@@ -1,11 +1,13 @@
-//! The flags of mcctl's programs, including the flags that they reject. A suggested fix must not contain a rejected flag.
+//! The flags of mcctl's programs, including the flags that they reject. A suggested fix must not
+//! contain a rejected flag.
 //!
 //! `commands` owns the flag tables of these programs. A test there compares them with these lists.
 
 use crate::lint::flags::is_true;
 use mcctl_base::upstream::{MASTER_FLAGS, find, store_key};
 
-/// A flag that an mcctl program accepts only with its default value, because the feature is not supported.
+/// A flag that an mcctl program accepts only with its default value, because the feature is not
+/// supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedFlag {
     /// Flag name, with `_`.
@@ -34,7 +36,8 @@ pub const REFUSED_BY_MASTER: &[RefusedFlag] = &[
     refused("enable_kv_events", "publishing KV events"),
 ];
 
-/// Upstream's flags for the places of snapshots that `mcctl serve master` accepts only with these values, and the place it lacks.
+/// Upstream's flags for the places of snapshots that `mcctl serve master` accepts only with these
+/// values, and the place it lacks.
 pub(super) const SNAPSHOT_STORES: &[(&str, &[&str], &str)] = &[
     ("snapshot_object_store_type", LOCAL, S3),
     ("snapshot_payload_store_type", LOCAL, S3),
@@ -55,7 +58,8 @@ pub const REFUSED_BY_NODE: &[RefusedFlag] =
 /// Transports of `mcctl serve store`.
 pub(super) const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
 
-/// Additional flags of `mcctl serve master`: the logging flags of all services, and those of the data directory.
+/// Additional flags of `mcctl serve master`: the logging flags of all services, and those of the
+/// data directory.
 pub const MCCTL_FLAGS: &[&str] = &[
     "log_level",
     "log_file",

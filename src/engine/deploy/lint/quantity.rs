@@ -84,8 +84,8 @@ pub(super) fn cpu_limit(process: &Process) -> Option<(u64, &LocatedValue)> {
     Some((u64::try_from(thousandths(&located.text)?).ok()?, located))
 }
 
-/// Seconds in the syntax of Kubernetes (a number), Compose or systemd (`1min 30s`, `90`, `2m`). `None` for `infinity` and for an invalid
-/// duration.
+/// Seconds in the syntax of Kubernetes (a number), Compose or systemd (`1min 30s`, `90`, `2m`).
+/// `None` for `infinity` and for an invalid duration.
 pub(super) fn seconds(text: &str) -> Option<u64> {
     let text = text.trim();
     if let Ok(seconds) = text.parse() {

@@ -1,4 +1,5 @@
-//! The releases of SGLang and Mooncake that a process runs, from its image and from the `pip install` commands before it.
+//! The releases of SGLang and Mooncake that a process runs, from its image and from the
+//! `pip install` commands before it.
 
 use crate::lint::model::{InstalledPackage, LocatedValue, ParsedDeployment, Process};
 
@@ -7,7 +8,8 @@ use crate::lint::model::{InstalledPackage, LocatedValue, ParsedDeployment, Proce
 pub(super) struct FoundRelease {
     /// `0.5.9`, `0.3.13.post1`.
     pub text: String,
-    /// Whether the program is surely the published one: its package, or its own image without an addition to the tag.
+    /// Whether the program is surely the published one: its package, or its own image without an
+    /// addition to the tag.
     pub is_published: bool,
 }
 
@@ -23,7 +25,8 @@ pub(super) enum WheelOrigin {
 /// Repositories of published images that contain the wheel from PyPI.
 const PUBLISHED: &[&str] = &["lmsysorg/sglang", "vllm/vllm-openai", "lmcache/vllm-openai", "kvcacheai/mooncake"];
 
-/// The origin of the Mooncake that `process` runs. Outside of containers, it is the wheel unless the files name another one.
+/// The origin of the Mooncake that `process` runs. Outside of containers, it is the wheel unless
+/// the files name another one.
 pub(super) fn wheel_origin(process: &Process) -> WheelOrigin {
     let installed = process.packages.iter().rev().find(|package| is_mooncake(&package.name));
     match &process.image {
@@ -85,14 +88,16 @@ const VALUED: &[&str] = &[
     "--config-settings",
 ];
 
-/// The packages that the command `words` installs. Empty if it is not `pip install`, `uv pip install`, `uv add` or the like.
+/// The packages that the command `words` installs. Empty if it is not `pip install`,
+/// `uv pip install`, `uv add` or the like.
 pub(super) fn packages(words: &[LocatedValue]) -> Vec<InstalledPackage> {
     let text = |at: usize| words.get(at).map_or("", |word| word.text.as_str());
     let is_pip = |name: &str| {
         let name = name.rsplit('/').next().unwrap_or(name);
         name == "pip" || name.strip_prefix("pip").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
-    // `pip install`, `uv pip install`, `python3 -m pip install`, `sudo pip install`, `pip --no-cache-dir install`, `uv add`.
+    // `pip install`, `uv pip install`, `python3 -m pip install`, `sudo pip install`,
+    // `pip --no-cache-dir install`, `uv add`.
     let first = (0..words.len().min(6)).find_map(|at| {
         let wanted = if is_pip(text(at)) { "install" } else { "add" };
         if wanted == "add" && text(at).rsplit('/').next() != Some("uv") {
@@ -162,14 +167,16 @@ fn package(text: &str) -> Option<InstalledPackage> {
     Some(InstalledPackage { name: name.to_ascii_lowercase().replace(['_', '.'], "-"), version, is_published: true })
 }
 
-/// The last fixed version of a package whose name `is_wanted`. `None` as well if a later command installs it without a version.
+/// The last fixed version of a package whose name `is_wanted`. `None` as well if a later command
+/// installs it without a version.
 fn installed(process: &Process, is_wanted: impl Fn(&str) -> bool) -> Option<FoundRelease> {
     let package = process.packages.iter().rev().find(|package| is_wanted(&package.name))?;
     Some(FoundRelease { text: package.version.clone()?, is_published: true })
 }
 
 impl ParsedDeployment {
-    /// The Mooncake release of `process`: the one specified on the command line, of the installed package, or of the image tag.
+    /// The Mooncake release of `process`: the one specified on the command line, of the installed
+    /// package, or of the image tag.
     pub fn release_of(&self, process: &Process) -> Option<String> {
         self.release.clone().or_else(|| Some(mooncake_release(process)?.text))
     }

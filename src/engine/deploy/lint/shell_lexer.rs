@@ -1,7 +1,9 @@
-//! Splits shell text into commands and words with their line numbers. Nothing is executed. Only [`expand`] substitutes variables.
+//! Splits shell text into commands and words with their line numbers. Nothing is executed. Only
+//! [`expand`] substitutes variables.
 //!
-//! Supports the syntax of typical start scripts: quotes, `\` at the end of a line, comments, `&&` `||` `;` `|` `&`, parentheses,
-//! redirections and here-documents. `$(..)` stays one word. Keywords (`if`, `then`, `do`) are dropped.
+//! Supports the syntax of typical start scripts: quotes, `\` at the end of a line, comments, `&&`
+//! `||` `;` `|` `&`, parentheses, redirections and here-documents. `$(..)` stays one word. Keywords
+//! (`if`, `then`, `do`) are dropped.
 
 use std::collections::VecDeque;
 
@@ -97,7 +99,8 @@ impl ShellLexer {
                 }
                 _ => {
                     let word = self.word();
-                    // Scripts put comments between the lines of a command in backquotes. They expand to nothing.
+                    // Scripts put comments between the lines of a command in backquotes. They
+                    // expand to nothing.
                     if !word.text.starts_with("$#") || word.text.len() == 2 {
                         self.current.push(word);
                     }
@@ -242,7 +245,8 @@ impl ShellLexer {
 /// Limit on the length of an expanded string.
 const EXPANDED_MAX: usize = 1 << 13;
 
-/// `text` with `$NAME`, `${NAME}`, `${NAME:-default}` and `$(NAME)` replaced by `value(NAME)`. Unknown names stay unchanged.
+/// `text` with `$NAME`, `${NAME}`, `${NAME:-default}` and `$(NAME)` replaced by `value(NAME)`.
+/// Unknown names stay unchanged.
 pub(super) fn expand(text: &str, value: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -22,7 +22,8 @@ impl<'s> DeploymentView<'s> {
         self.member.iter().filter(|member| member.process.role == ProcessRole::Master)
     }
 
-    /// Upstream masters. mcctl's masters have other rules for HA and snapshots, and reject flags for SSD, which `unsupported` reports.
+    /// Upstream masters. mcctl's masters have other rules for HA and snapshots, and reject flags
+    /// for SSD, which `unsupported` reports.
     pub(super) fn upstream_masters(&self) -> impl Iterator<Item = &ProcessView<'s>> {
         self.masters().filter(|member| member.process.implementation == Implementation::Upstream)
     }
@@ -37,8 +38,8 @@ impl<'s> DeploymentView<'s> {
         self.member.iter().filter(|member| member.process.role.is_client() && member.uses_mooncake() != Some(false))
     }
 
-    /// Everything that sets a store client: its programs, connectors of engines, settings files, and variables without a program. A
-    /// rule about a value applies to all of them.
+    /// Everything that sets a store client: its programs, connectors of engines, settings files,
+    /// and variables without a program. A rule about a value applies to all of them.
     pub(super) fn readers(&self) -> impl Iterator<Item = (&ProcessView<'s>, SettingReader)> {
         let all = self.member.iter().filter_map(|member| Some((member, member.reader()?)));
         all.filter(|(member, reader)| *reader == SettingReader::Variables || member.uses_mooncake() != Some(false))

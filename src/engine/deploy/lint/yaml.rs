@@ -1,7 +1,8 @@
 //! YAML and JSON as a tree in which every value carries its line number.
 //!
-//! `saphyr` parses the YAML. This module limits size, nesting depth and node count, and converts the parser's output into [`YamlNode`]s. A node keeps a
-//! scalar as it was written: `1e9` stays `1e9`.
+//! `saphyr` parses the YAML. This module limits size, nesting depth and node count, and converts
+//! the parser's output into [`YamlNode`]s. A node keeps a scalar as it was written: `1e9` stays
+//! `1e9`.
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::{Map, Number, Value as Json};
@@ -41,7 +42,8 @@ pub struct YamlScalar {
     pub text: String,
     /// The YAML type of an unquoted scalar.
     pub kind: ScalarKind,
-    /// The line of the first character of `text`. For a block scalar, this is the line below the `|`.
+    /// The line of the first character of `text`. For a block scalar, this is the line below the
+    /// `|`.
     pub first_line: u32,
 }
 
@@ -200,7 +202,8 @@ impl YamlNode {
     }
 }
 
-/// Rejects input that cannot be a manifest before it is parsed: the parser recurses into nested values.
+/// Rejects input that cannot be a manifest before it is parsed: the parser recurses into nested
+/// values.
 fn check_limits(text: &str) -> Result<(), ReadError> {
     if text.len() > FILE_BYTES_MAX {
         return Err(ReadError::TooLarge { most: FILE_BYTES_MAX });

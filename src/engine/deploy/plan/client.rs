@@ -1,11 +1,14 @@
-//! Huge pages used by each rank's store client: for its buffer, its segment, and the optional arena.
+//! Huge pages used by each rank's store client: for its buffer, its segment, and the optional
+//! arena.
 //!
-//! Source: `mooncake/mooncake-store/src/real_client.cpp` (`setup_internal`), `mmap_arena.cpp`, `utils.cpp`, and page counts measured with
-//! wheel 0.3.13.post1, which the tests assert. All of this applies only if `MC_STORE_USE_HUGEPAGE` is set.
+//! Source: `mooncake/mooncake-store/src/real_client.cpp` (`setup_internal`), `mmap_arena.cpp`,
+//! `utils.cpp`, and page counts measured with wheel 0.3.13.post1, which the tests assert. All of
+//! this applies only if `MC_STORE_USE_HUGEPAGE` is set.
 
 use crate::plan::SizingError;
 
-/// Size of the local buffer that SGLang requests in `setup`, in bytes, regardless of MOONCAKE_LOCAL_BUFFER_SIZE.
+/// Size of the local buffer that SGLang requests in `setup`, in bytes, regardless of
+/// MOONCAKE_LOCAL_BUFFER_SIZE.
 pub const LOCAL_BUFFER_BYTES: u64 = 16 << 20;
 /// Minimum size of a segment without huge pages, in bytes.
 pub const PLAIN_SEGMENT_BYTES_MIN: u64 = 16 << 20;
@@ -60,7 +63,8 @@ pub struct ClientSizes {
     pub page: u64,
     /// The system's default huge page size, in bytes. The arena uses it.
     pub default_page: u64,
-    /// Number of NUMA nodes with NICs across which an RDMA segment is spread; 0 or 1 means that the segment is not spread.
+    /// Number of NUMA nodes with NICs across which an RDMA segment is spread; 0 or 1 means that the
+    /// segment is not spread.
     pub nic_nodes: u64,
 }
 
@@ -154,7 +158,8 @@ mod tests {
 
     #[test]
     fn page_counts_match_the_real_client() {
-        // Arena and segment sizes in MiB, and the measured page count without the L2 buffer's 17 pages.
+        // Arena and segment sizes in MiB, and the measured page count without the L2 buffer's
+        // 17 pages.
         for (arena, segment, pages) in
             [(0, 33, 25), (64, 33, 32), (32, 33, 33), (34, 16, 17), (0, 0, 8), (0, 1, 9), (0, 16, 16)]
         {

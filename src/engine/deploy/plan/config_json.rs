@@ -1,7 +1,8 @@
 //! The fields in a model's `config.json` that determine the model's cache size.
 //!
-//! The rules match SGLang (`sglang/srt/configs/model_config.py`). `text_config` is used if present. The number of KV heads defaults to the
-//! number of attention heads. `kv_lora_rank` selects MLA; `index_head_dim` additionally selects sparse attention.
+//! The rules match SGLang (`sglang/srt/configs/model_config.py`). `text_config` is used if present.
+//! The number of KV heads defaults to the number of attention heads. `kv_lora_rank` selects MLA;
+//! `index_head_dim` additionally selects sparse attention.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +16,8 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// Parses the cache geometry from the contents of a config.json.
 ///
 /// # Errors
-/// The contents are not a JSON object, a field is missing or out of range, or the model keeps state that cannot be sized.
+/// The contents are not a JSON object, a field is missing or out of range, or the model keeps state
+/// that cannot be sized.
 pub fn read(text: &str) -> Result<Geometry, SizingError> {
     let value: Value = serde_json::from_str(text).map_err(|e| SizingError::ConfigSyntax { found: e.to_string() })?;
     let Value::Object(top) = value else {
@@ -42,7 +44,8 @@ pub fn read(text: &str) -> Result<Geometry, SizingError> {
         None => {
             let heads = heads.ok_or(SizingError::ConfigField { field: "head_dim" })?;
             let hidden = required(model, "hidden_size")?;
-            // A head has at least one element, so a hidden size below the number of heads is invalid.
+            // A head has at least one element, so a hidden size below the number of heads is
+            // invalid.
             Some(hidden / heads).filter(|dim| *dim > 0).ok_or(SizingError::ConfigField { field: "hidden_size" })?
         }
     };
@@ -52,12 +55,13 @@ pub fn read(text: &str) -> Result<Geometry, SizingError> {
     Ok(Geometry { layers: layers - window_layers, window_layers, attention })
 }
 
-/// Number of layers that keep only a window of tokens, according to `layer_types`. A model may define a window but have no sliding-window
-/// layers.
+/// Number of layers that keep only a window of tokens, according to `layer_types`. A model may
+/// define a window but have no sliding-window layers.
 fn window_layers(model: &Map<String, Value>, layers: u64) -> Result<u64, SizingError> {
     let Some(Value::Array(kinds)) = model.get("layer_types") else { return Ok(0) };
     let count = kinds.iter().filter(|kind| kind.as_str() == Some("sliding_attention")).count() as u64;
-    // Models with `max_window_layers` (Qwen) also list layer types, but keep all tokens unless the window is enabled.
+    // Models with `max_window_layers` (Qwen) also list layer types, but keep all tokens unless the
+    // window is enabled.
     if model.get("use_sliding_window") == Some(&Value::Bool(false)) {
         return Ok(0);
     }

@@ -26,10 +26,12 @@ pub struct FittingSizes {
 /// Upper limit of the search, in GB per rank.
 const GB_MAX: u64 = 1 << 20;
 
-/// Finds the largest balanced sizes for the deployment `wanted`, ignoring the sizes in it: L2 in whole GB per rank, and a group segment in
-/// whole GiB (at least 1) that matches the total L2 size of the group's ranks. Returns `None` if not even 1 GB fits.
+/// Finds the largest balanced sizes for the deployment `wanted`, ignoring the sizes in it: L2 in
+/// whole GB per rank, and a group segment in whole GiB (at least 1) that matches the total L2 size
+/// of the group's ranks. Returns `None` if not even 1 GB fits.
 ///
-/// Sizes fit if the regular memory left after reserving the missing huge pages is enough for SGLang's memory check.
+/// Sizes fit if the regular memory left after reserving the missing huge pages is enough for
+/// SGLang's memory check.
 ///
 /// # Errors
 /// SGLang cannot start the deployment with any sizes.

@@ -6,11 +6,13 @@ use crate::plan::error::narrow;
 /// The cache's element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheType {
-    /// bf16 or fp16: 2 bytes. SGLang's `auto` selects this type for every model in [`crate::plan::models`].
+    /// bf16 or fp16: 2 bytes. SGLang's `auto` selects this type for every model in
+    /// [`crate::plan::models`].
     Half,
     /// fp8_e4m3 or fp8_e5m2: 1 byte. With sparse attention, rows include their scales.
     Fp8,
-    /// Like `Fp8`, but with sparse attention, rows have no scales. Used by the TRT-LLM and ROCm kernels, and by TileLang on CUDA.
+    /// Like `Fp8`, but with sparse attention, rows have no scales. Used by the TRT-LLM and ROCm
+    /// kernels, and by TileLang on CUDA.
     Fp8Plain,
 }
 
@@ -72,8 +74,9 @@ pub const DIMENSION_MAX: u64 = 1 << 24;
 impl Geometry {
     /// Bytes per token and rank for `layers` layers that keep all tokens.
     ///
-    /// Source: `sglang/srt/mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`. For sparse attention in fp8, a row is either scaled
-    /// (`kv_lora_rank` bytes, a 4-byte scale per 128 bytes, and 2 bytes per rope element), or plain with one byte per element.
+    /// Source: `sglang/srt/mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`. For sparse attention in
+    /// fp8, a row is either scaled (`kv_lora_rank` bytes, a 4-byte scale per 128 bytes, and 2 bytes
+    /// per rope element), or plain with one byte per element.
     ///
     /// # Errors
     /// The product overflows.
@@ -94,8 +97,9 @@ impl Geometry {
 
     /// Indexer bytes per token and rank for `layers` layers; 0 without an indexer.
     ///
-    /// Source: `sglang/srt/mem_cache/pool_host/dsa.py`, `dsa_indexer_bytes_per_token_per_layer`: one byte per element and a 4-byte scale
-    /// per 128 elements, independent of the cache's element type.
+    /// Source: `sglang/srt/mem_cache/pool_host/dsa.py`, `dsa_indexer_bytes_per_token_per_layer`:
+    /// one byte per element and a 4-byte scale per 128 elements, independent of the cache's element
+    /// type.
     ///
     /// # Errors
     /// The product overflows.
@@ -109,8 +113,9 @@ impl Geometry {
         }
     }
 
-    /// Adds the layers of a draft model (multi-token prediction) that share the pools. SGLang counts them as layers of the target model,
-    /// so their shape and type must match the target's (`mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`, `layer_num`).
+    /// Adds the layers of a draft model (multi-token prediction) that share the pools. SGLang
+    /// counts them as layers of the target model, so their shape and type must match the target's
+    /// (`mem_cache/pool_host/mha.py`, `mla.py`, `dsa.py`, `layer_num`).
     ///
     /// # Errors
     /// The number of layers is out of range.

@@ -1,7 +1,9 @@
-//! SGLang's startup memory check for L2. The check counts regular (non-hugepage) memory, even if L2 uses huge pages.
+//! SGLang's startup memory check for L2. The check counts regular (non-hugepage) memory, even if L2
+//! uses huge pages.
 //!
-//! Source: `sglang/srt/mem_cache/pool_host/base.py`, `host_memory_budget_bytes`: `(available - 10 GiB) // ranks on the host`. `available`
-//! is psutil's value (MemAvailable) or the cgroup limit. Pages in the huge page pool do not count as available, so a host needs about twice
+//! Source: `sglang/srt/mem_cache/pool_host/base.py`, `host_memory_budget_bytes`:
+//! `(available - 10 GiB) // ranks on the host`. `available` is psutil's value (MemAvailable) or the
+//! cgroup limit. Pages in the huge page pool do not count as available, so a host needs about twice
 //! its L2 size in memory.
 
 use crate::plan::SizingError;
@@ -10,7 +12,8 @@ use crate::plan::error::narrow;
 /// Memory that SGLang keeps free, in bytes.
 pub const RESERVE_BYTES: u64 = 10 << 30;
 
-/// Regular memory, in bytes, that must be available for `ranks` ranks whose largest buffer has `buffer` bytes.
+/// Regular memory, in bytes, that must be available for `ranks` ranks whose largest buffer has
+/// `buffer` bytes.
 ///
 /// # Errors
 /// The product overflows.
@@ -21,7 +24,8 @@ pub fn needed(buffer: u64, ranks: u64) -> Result<u64, SizingError> {
     )
 }
 
-/// Size of the largest buffer, in bytes, that the check allows for each of `ranks` ranks if `available` bytes are available.
+/// Size of the largest buffer, in bytes, that the check allows for each of `ranks` ranks if
+/// `available` bytes are available.
 pub fn budget(available: u64, ranks: u64) -> u64 {
     available.saturating_sub(RESERVE_BYTES) / ranks.max(1)
 }

@@ -1,4 +1,5 @@
-//! A rank's L2 pool: the tokens, pages and bytes that result from `--hicache-size` or `--hicache-ratio`.
+//! A rank's L2 pool: the tokens, pages and bytes that result from `--hicache-size` or
+//! `--hicache-ratio`.
 //!
 //! Source: `sglang/srt/mem_cache/pool_host/base.py`, `HostKVCache.__init__`.
 
@@ -63,7 +64,8 @@ fn wanted_tokens(l2_size: L2Size, token_bytes: u64) -> Result<u64, SizingError> 
     }
 }
 
-/// The pool's capacity for a ratio, in tokens, including the padding page. It does not depend on the model.
+/// The pool's capacity for a ratio, in tokens, including the padding page. It does not depend on
+/// the model.
 ///
 /// # Errors
 /// The ratio is not a positive number, or the result overflows.
@@ -76,10 +78,12 @@ pub fn ratio_tokens(ratio: f64, device_tokens: u64, page_size: u64) -> Result<u6
 
 /// Computes the pools of one rank per pipeline stage.
 ///
-/// With a fixed size, every stage gets the number of tokens that fit in the stage with the most bytes per token
-/// (`sync_fixed_hicache_size`). SGLang always adds one page, so the pool exceeds the configured size by up to one page.
+/// With a fixed size, every stage gets the number of tokens that fit in the stage with the most
+/// bytes per token (`sync_fixed_hicache_size`). SGLang always adds one page, so the pool exceeds
+/// the configured size by up to one page.
 ///
-/// The side pool holds the main pool's tokens plus one page (`dsa.py`, `indexer_page_num`). It is not part of the configured size.
+/// The side pool holds the main pool's tokens plus one page (`dsa.py`, `indexer_page_num`). It is
+/// not part of the configured size.
 ///
 /// # Errors
 /// SGLang rejects the combination, or a value overflows.
@@ -138,7 +142,8 @@ mod tests {
 
     #[test]
     fn pools_match_sglang_0_5_23() {
-        // Each row lists the model, tp, page size and size in GB, then the tokens, pages and bytes that SGLang's own class computes.
+        // Each row lists the model, tp, page size and size in GB, then the tokens, pages and bytes
+        // that SGLang's own class computes.
         for (model, tp, page, gb, tokens, pages, bytes) in [
             ("Qwen3-32B", 1, 1, 30, 114_441, 114_441, 30_000_021_504),
             ("Qwen3-32B", 1, 64, 30, 114_496, 1_789, 30_014_439_424),

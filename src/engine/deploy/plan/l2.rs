@@ -44,7 +44,8 @@ pub struct L2Memory {
     pub buffers: u64,
 }
 
-/// Computes the L2 memory of one rank per stage: exact if all layers keep all tokens, otherwise bounds.
+/// Computes the L2 memory of one rank per stage: exact if all layers keep all tokens, otherwise
+/// bounds.
 ///
 /// # Errors
 /// SGLang rejects the sizes, or a value overflows.
@@ -80,9 +81,10 @@ fn exact(pool: HostPool) -> L2Memory {
     }
 }
 
-/// A fixed size is split between full and sliding layers in proportion to their device memory, which is unknown until the server is
-/// running. Each of the two pools gets an additional page. With a ratio, each pool has its own number of tokens, and the pool for the
-/// sliding layers has no more than the pool for the full layers.
+/// A fixed size is split between full and sliding layers in proportion to their device memory,
+/// which is unknown until the server is running. Each of the two pools gets an additional page.
+/// With a ratio, each pool has its own number of tokens, and the pool for the sliding layers has no
+/// more than the pool for the full layers.
 fn windowed(wanted: &SizingInput, geometry: &Geometry) -> Result<Vec<L2Memory>, SizingError> {
     let too_large = SizingError::TooLarge { what: "the L2 pool size" };
     let tp = wanted.layout.attention_tp();

@@ -19,8 +19,9 @@ const RANKS_MAX: u64 = 65_536;
 impl ParallelLayout {
     /// Creates a layout that SGLang accepts.
     ///
-    /// Source: `sglang/srt/server_args.py` (`tp_size * pp_size` divisible by `nnodes`; data parallelism across hosts only with DP
-    /// attention; with DP attention, `tp_size` divisible by `dp_size`).
+    /// Source: `sglang/srt/server_args.py` (`tp_size * pp_size` divisible by `nnodes`; data
+    /// parallelism across hosts only with DP attention; with DP attention, `tp_size` divisible by
+    /// `dp_size`).
     ///
     /// # Errors
     /// SGLang rejects the layout, or a value is out of range.
@@ -47,11 +48,11 @@ impl ParallelLayout {
         Ok(ParallelLayout { tp, pp, dp, dp_attention, nnodes, dcp: 1 })
     }
 
-    /// Adds decode context parallelism: each of `dcp` ranks stores every `dcp`-th row of a latent cache, and a page covers `dcp` times the
-    /// configured number of tokens.
+    /// Adds decode context parallelism: each of `dcp` ranks stores every `dcp`-th row of a latent
+    /// cache, and a page covers `dcp` times the configured number of tokens.
     ///
-    /// Source: `sglang/srt/arg_groups/attention_hook.py` (`tp_size` divisible by `dcp_size`), `mem_cache/pool_host/base.py`
-    /// (each rank's pool has `page_size // dcp_size` rows per page).
+    /// Source: `sglang/srt/arg_groups/attention_hook.py` (`tp_size` divisible by `dcp_size`),
+    /// `mem_cache/pool_host/base.py` (each rank's pool has `page_size // dcp_size` rows per page).
     ///
     /// # Errors
     /// SGLang rejects the layout, or a value is out of range.
@@ -65,12 +66,14 @@ impl ParallelLayout {
         }
     }
 
-    /// Number of ranks across which the rows of a latent cache are split; 1 without decode context parallelism.
+    /// Number of ranks across which the rows of a latent cache are split; 1 without decode context
+    /// parallelism.
     pub fn dcp(&self) -> u64 {
         self.dcp
     }
 
-    /// Number of ranks across which one copy of the heads is split: tp, or the size of a DP attention group.
+    /// Number of ranks across which one copy of the heads is split: tp, or the size of a DP
+    /// attention group.
     pub fn attention_tp(&self) -> u64 {
         if self.dp_attention { self.tp / self.dp } else { self.tp }
     }
@@ -80,7 +83,8 @@ impl ParallelLayout {
         self.pp
     }
 
-    /// Number of groups with their own store keys: one per data-parallel rank, with or without DP attention.
+    /// Number of groups with their own store keys: one per data-parallel rank, with or without DP
+    /// attention.
     pub fn groups(&self) -> u64 {
         self.dp
     }
@@ -95,7 +99,8 @@ impl ParallelLayout {
         if self.dp_attention { 1 } else { self.dp }
     }
 
-    /// Number of ranks per host as counted by SGLang's memory check: one replica's world size divided by the number of hosts, at least 1.
+    /// Number of ranks per host as counted by SGLang's memory check: one replica's world size
+    /// divided by the number of hosts, at least 1.
     ///
     /// Source: `sglang/srt/mem_cache/pool_host/base.py`, `ranks_per_host`.
     pub fn guard_ranks(&self) -> u64 {
@@ -109,9 +114,11 @@ impl ParallelLayout {
         (0..self.replicas()).flat_map(|_| ranks.clone()).collect()
     }
 
-    /// The number of layers in stage `stage`: an even split, with one more layer in each of the last `layers % pp` stages.
+    /// The number of layers in stage `stage`: an even split, with one more layer in each of the
+    /// last `layers % pp` stages.
     ///
-    /// Source: `sglang/srt/distributed/utils.py`, `get_pp_indices` (without `SGLANG_PP_LAYER_PARTITION`).
+    /// Source: `sglang/srt/distributed/utils.py`, `get_pp_indices` (without
+    /// `SGLANG_PP_LAYER_PARTITION`).
     ///
     /// # Errors
     /// There are more stages than layers.

@@ -1,6 +1,8 @@
-//! The disk that mcctl's master needs for its data directory: a log and two generations of snapshots.
+//! The disk that mcctl's master needs for its data directory: a log and two generations of
+//! snapshots.
 //!
-//! Bytes per key are those of keys with 68 characters, as SGLang writes them, and one replica. Longer keys and more replicas need more.
+//! Bytes per key are those of keys with 68 characters, as SGLang writes them, and one replica.
+//! Longer keys and more replicas need more.
 
 use std::path::Path;
 
@@ -13,12 +15,13 @@ pub const SNAPSHOT_KEY_BYTES: u64 = 106;
 pub const LOG_KEY_BYTES: u64 = 114;
 /// Number of snapshots that are kept, each with the log after it.
 pub const GENERATIONS: u64 = 2;
-/// Bytes of the log without regard to the number of keys: 128 MiB between two snapshots, for each of the two that are kept; the file that is
-/// written, and the next one, which is allocated ahead.
+/// Bytes of the log without regard to the number of keys: 128 MiB between two snapshots, for each
+/// of the two that are kept; the file that is written, and the next one, which is allocated ahead.
 pub const LOG_FILES_BYTES: u64 = 2 * (128 << 20) + START_BYTES;
 /// Bytes of the log files that a master creates at its start.
 pub const START_BYTES: u64 = 2 * (16 << 20);
-/// Smallest volume that [`volume_bytes`] recommends. Many providers of block storage have no smaller ones.
+/// Smallest volume that [`volume_bytes`] recommends. Many providers of block storage have no
+/// smaller ones.
 pub const VOLUME_BYTES_MIN: u64 = 10 << 30;
 
 /// Directories that a reboot empties.
@@ -39,15 +42,18 @@ pub fn memory_bytes(keys: u64) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// Disk space for `keys` keys, in bytes: `GENERATIONS` x `keys` x (`SNAPSHOT_KEY_BYTES` + `LOG_KEY_BYTES`) + `LOG_FILES_BYTES`.
+/// Disk space for `keys` keys, in bytes: `GENERATIONS` x `keys` x (`SNAPSHOT_KEY_BYTES` +
+/// `LOG_KEY_BYTES`) + `LOG_FILES_BYTES`.
 pub fn disk_bytes(keys: u64) -> u64 {
     let per_key = GENERATIONS * (SNAPSHOT_KEY_BYTES + LOG_KEY_BYTES);
     keys.saturating_mul(per_key).saturating_add(LOG_FILES_BYTES)
 }
 
-/// Recommended size of a volume for `keys` keys, in bytes: twice [`disk_bytes`] in whole GiB, and at least [`VOLUME_BYTES_MIN`].
+/// Recommended size of a volume for `keys` keys, in bytes: twice [`disk_bytes`] in whole GiB, and
+/// at least [`VOLUME_BYTES_MIN`].
 ///
-/// The other half is for the snapshot that is being written, and for the records of keys that are evicted and put again.
+/// The other half is for the snapshot that is being written, and for the records of keys that are
+/// evicted and put again.
 pub fn volume_bytes(keys: u64) -> u64 {
     let bytes = disk_bytes(keys).saturating_mul(2).max(VOLUME_BYTES_MIN);
     bytes.checked_next_multiple_of(1 << 30).unwrap_or(u64::MAX)

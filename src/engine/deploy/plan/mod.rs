@@ -1,7 +1,9 @@
-//! Computes the memory that an SGLang HiCache deployment with a Mooncake store will use, before the deployment is started.
+//! Computes the memory that an SGLang HiCache deployment with a Mooncake store will use, before the
+//! deployment is started.
 //!
-//! All functions are pure. They do not read host files or print anything; the host's resources are passed as arguments. Every rule cites
-//! the code that it was derived from: `sglang` is SGLang 0.5.23, `mooncake` is Mooncake 0.3.13.
+//! All functions are pure. They do not read host files or print anything; the host's resources are
+//! passed as arguments. Every rule cites the code that it was derived from: `sglang` is SGLang
+//! 0.5.23, `mooncake` is Mooncake 0.3.13.
 //!
 //! Byte counts for a host are `u64`; products are `u128`. Overflow is an error; values never wrap.
 

@@ -1,4 +1,5 @@
-//! Models known by name, which do not require a config.json. Each row cites the source of its values.
+//! Models known by name, which do not require a config.json. Each row cites the source of its
+//! values.
 
 use crate::plan::SizingError;
 use crate::plan::error::{COMPRESSED, LINEAR};
@@ -74,10 +75,12 @@ const NOT_SIZED: &[(&str, &str)] = &[("qwen3-next", LINEAR), ("kimi-linear", LIN
 /// Number of suggestions in an error message.
 const NEAREST: usize = 3;
 
-/// Finds a model by name. Ignores case, an owner such as `Qwen/`, and suffixes such as `-Instruct`. `_` is equivalent to `-`.
+/// Finds a model by name. Ignores case, an owner such as `Qwen/`, and suffixes such as `-Instruct`.
+/// `_` is equivalent to `-`.
 ///
 /// # Errors
-/// The name is unknown (the error contains the most similar names), or the model's cache is not supported.
+/// The name is unknown (the error contains the most similar names), or the model's cache is not
+/// supported.
 pub fn by_name(name: &str) -> Result<&'static KnownModel, SizingError> {
     let wanted = plain(name);
     if let Some((_, what)) = NOT_SIZED.iter().find(|(family, _)| wanted.starts_with(family)) {

@@ -14,7 +14,8 @@ pub struct RankMemory {
     pub stage: u64,
     /// The rank's L2 pool, if the model's geometry is known.
     pub pool: Option<HostPool>,
-    /// Size of the rank's largest L2 buffer, in bytes. SGLang's startup memory check applies to this buffer.
+    /// Size of the rank's largest L2 buffer, in bytes. SGLang's startup memory check applies to
+    /// this buffer.
     pub buffer: ValueRange,
     /// L2 size including side pools, in bytes.
     pub l2: ValueRange,
@@ -114,8 +115,9 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
 }
 
 impl MemoryNeed {
-    /// Distributes the maximum number of `page`-sized pages over `nodes` (NUMA nodes with memory). Pages bound to NIC nodes stay on those
-    /// nodes. The rest are split evenly, because ranks are spread over nodes along with their GPUs. The first nodes get the remainder.
+    /// Distributes the maximum number of `page`-sized pages over `nodes` (NUMA nodes with memory).
+    /// Pages bound to NIC nodes stay on those nodes. The rest are split evenly, because ranks are
+    /// spread over nodes along with their GPUs. The first nodes get the remainder.
     pub fn per_node(&self, page: u64, nodes: &[u32], nic_nodes: &[u32]) -> Vec<(u32, u64)> {
         let bound = |node: &u32| if nic_nodes.contains(node) { self.pages_per_nic_node } else { 0 };
         let all_bound: u64 = nodes.iter().map(bound).sum();

@@ -16,8 +16,8 @@ pub struct ObservedKeys {
     pub surplus_percent: f64,
 }
 
-/// Compares the `reported` bytes that the master reports for `keys` keys with the computed size of these keys. `page` describes a page of
-/// `page_size` tokens.
+/// Compares the `reported` bytes that the master reports for `keys` keys with the computed size of
+/// these keys. `page` describes a page of `page_size` tokens.
 ///
 /// # Errors
 /// A value overflows.
@@ -25,7 +25,8 @@ pub fn observed(keys: u64, reported: u64, page: &StoredPage, page_size: u64) -> 
     let what = "the size of the observed keys";
     let page_keys = u128::from(page.keys.max(1));
     let all = u128::from(keys) * u128::from(page_size);
-    // The keys of a page may differ in size, so each key of an incomplete page is assumed to have the mean size.
+    // The keys of a page may differ in size, so each key of an incomplete page is assumed to have
+    // the mean size.
     let product = all.checked_mul(u128::from(page.token_bytes)).ok_or(SizingError::TooLarge { what })?;
     let bytes = narrow(product / page_keys, what)?;
     let tokens = narrow(u128::from(keys) / page_keys * u128::from(page_size), what)?;

@@ -1,8 +1,10 @@
 //! Python's string semantics: `int()`, `str.strip()`, `repr()`.
 //!
-//! SGLang and Mooncake's sizing script are written in Python, so these functions determine what they accept and print.
+//! SGLang and Mooncake's sizing script are written in Python, so these functions determine what
+//! they accept and print.
 
-/// The first code point of each non-ASCII range of decimal digits (Unicode 14, the version in Python 3.11).
+/// The first code point of each non-ASCII range of decimal digits (Unicode 14, the version in
+/// Python 3.11).
 const ZEROS: &[u32] = &[
     0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6, 0xe50, 0xed0, 0xf20,
     0x1040, 0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50, 0x1bb0, 0x1c40, 0x1c50, 0xa620, 0xa8d0,
@@ -26,7 +28,8 @@ pub fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c))
 }
 
-/// `int(text)`: accepts surrounding white space, a sign, decimal digits in any script, and single underscores between digits.
+/// `int(text)`: accepts surrounding white space, a sign, decimal digits in any script, and single
+/// underscores between digits.
 pub fn int(text: &str) -> PythonInt {
     let stripped = strip(text);
     let (negative, digits) = match stripped.strip_prefix('-') {
@@ -68,7 +71,8 @@ pub fn repr(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             _ if c == quote => out.extend(['\\', c]),
             ' '..='~' => out.push(c),
-            // Rust uses the same Unicode categories for printable characters, but keeps a combining mark only after another character.
+            // Rust uses the same Unicode categories for printable characters, but keeps a combining
+            // mark only after another character.
             _ if !c.is_ascii() && !format!("a{c}").escape_debug().any(|e| e == '\\') => out.push(c),
             _ => out.push_str(&match u32::from(c) {
                 code @ 0..=0xff => format!("\\x{code:02x}"),

@@ -1,10 +1,13 @@
-//! Computes the hit rate for every cache size in one pass over the requests, from exact reuse distances.
+//! Computes the hit rate for every cache size in one pass over the requests, from exact reuse
+//! distances.
 //!
-//! The reuse distance of a page is the number of other pages used since its last use. An LRU cache of `n` pages contains the page if and
-//! only if the distance is less than `n`. A Fenwick tree ordered by last use counts these pages in O(log n) per page.
+//! The reuse distance of a page is the number of other pages used since its last use. An LRU cache
+//! of `n` pages contains the page if and only if the distance is less than `n`. A Fenwick tree
+//! ordered by last use counts these pages in O(log n) per page.
 //!
-//! A request looks up all its pages before using any of them, and uses the last page first. The beginning of a prompt therefore outlives
-//! its end, as in SGLang's tree, which evicts leaves first.
+//! A request looks up all its pages before using any of them, and uses the last page first. The
+//! beginning of a prompt therefore outlives its end, as in SGLang's tree, which evicts leaves
+//! first.
 
 use std::collections::HashMap;
 
@@ -31,7 +34,8 @@ impl HitCurve {
         self.hits.len() as u64
     }
 
-    /// The smallest cache, in pages, that reaches `wanted_millionths` hits per million lookups; `None` if no size does.
+    /// The smallest cache, in pages, that reaches `wanted_millionths` hits per million lookups;
+    /// `None` if no size does.
     pub fn smallest(&self, wanted_millionths: u64) -> Option<u64> {
         let enough = u128::from(wanted_millionths) * u128::from(self.asked);
         if enough == 0 {
@@ -66,7 +70,8 @@ impl ReuseDistances {
         ReuseDistances::default()
     }
 
-    /// Adds a request for `pages`, in prompt order. Returns `false` if there are too many distinct pages; the request is then not counted.
+    /// Adds a request for `pages`, in prompt order. Returns `false` if there are too many distinct
+    /// pages; the request is then not counted.
     pub fn request(&mut self, pages: &[u64]) -> bool {
         if self.last.len() + pages.len() > DISTINCT_MAX {
             return false;
@@ -107,7 +112,8 @@ impl ReuseDistances {
         HitCurve { hits: hits.collect(), asked: self.asked }
     }
 
-    /// Renumbers the slots without gaps, in the old order, and adds at least as many free slots as are in use.
+    /// Renumbers the slots without gaps, in the old order, and adds at least as many free slots as
+    /// are in use.
     fn renumber(&mut self, coming: usize) {
         let mut order: Vec<(u32, u64)> = self.last.iter().map(|(page, place)| (*place, *page)).collect();
         order.sort_unstable();
@@ -235,7 +241,8 @@ mod tests {
 
     #[test]
     fn the_curve_stays_exact_after_renumbering() {
-        // Prompts with a shared prefix and different ends, with far more uses than the first tree has slots.
+        // Prompts with a shared prefix and different ends, with far more uses than the first tree
+        // has slots.
         let request = |i: u64| (0..4).chain((0..8).map(|j| 1_000 + (i * i * 7 % 97) * 8 + j)).collect::<Vec<u64>>();
         let requests: Vec<Vec<u64>> = (0..2_000).map(request).collect();
         let curve = curve(&requests);

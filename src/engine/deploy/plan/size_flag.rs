@@ -1,5 +1,6 @@
-//! The size flags for `mcctl size-hugepages`. A bare number uses the unit of the program that reads the setting. A number with a unit is
-//! interpreted in powers of 1024, as in upstream's sizing script, and converted to text that the program accepts.
+//! The size flags for `mcctl size-hugepages`. A bare number uses the unit of the program that reads
+//! the setting. A number with a unit is interpreted in powers of 1024, as in upstream's sizing
+//! script, and converted to text that the program accepts.
 
 use crate::plan::{SizingError, size_text, upstream};
 
@@ -31,7 +32,8 @@ impl SizeFlag {
     }
 }
 
-/// SGLang's `--hicache-size`. A bare number is in GB (10^9 bytes). A number with a unit is rounded down to a whole number of GB.
+/// SGLang's `--hicache-size`. A bare number is in GB (10^9 bytes). A number with a unit is rounded
+/// down to a whole number of GB.
 ///
 /// # Errors
 /// The string is not a size, or the size is below 1 GB or out of range. A bare 0 is accepted.
@@ -51,7 +53,8 @@ pub fn hicache(given: &str) -> Result<(u64, SizeFlag), SizingError> {
     Ok((gb, SizeFlag { flag, given: given.to_owned(), asked_bytes, setting: gb.to_string(), used_bytes }))
 }
 
-/// SGLang's `MOONCAKE_GLOBAL_SEGMENT_SIZE`. A bare number is in bytes. SGLang accepts only the unit `gb`; others are converted to bytes.
+/// SGLang's `MOONCAKE_GLOBAL_SEGMENT_SIZE`. A bare number is in bytes. SGLang accepts only the unit
+/// `gb`; others are converted to bytes.
 ///
 /// # Errors
 /// The string is not a size, or the size is out of range.
@@ -66,7 +69,8 @@ pub fn segment(given: &str) -> Result<SizeFlag, SizingError> {
     Ok(exact(flag, given, bytes, bytes))
 }
 
-/// `MC_MMAP_ARENA_POOL_SIZE`. A bare number is in bytes. The store rounds the size up to a multiple of 2 MiB.
+/// `MC_MMAP_ARENA_POOL_SIZE`. A bare number is in bytes. The store rounds the size up to a multiple
+/// of 2 MiB.
 ///
 /// # Errors
 /// Same as [`segment`].

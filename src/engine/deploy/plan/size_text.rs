@@ -1,4 +1,5 @@
-//! The size grammars of the programs that read sizes. The grammars differ, so the same string may have several meanings or be invalid.
+//! The size grammars of the programs that read sizes. The grammars differ, so the same string may
+//! have several meanings or be invalid.
 
 use crate::plan::SizingError;
 use crate::plan::python_text::{self, PythonInt};
@@ -9,9 +10,11 @@ const HICACHE_GB_MAX: i128 = 9_000_000;
 /// Maximum segment size, in bytes: the address space.
 const BYTES_MAX: i128 = 1 << 57;
 
-/// `--hicache-size`: a whole number of decimal GB (10^9 bytes) per rank. With 0, SGLang uses the ratio instead.
+/// `--hicache-size`: a whole number of decimal GB (10^9 bytes) per rank. With 0, SGLang uses the
+/// ratio instead.
 ///
-/// Source: `sglang/srt/arg_groups/fields/memory.py` (type int), `mem_cache/pool_host/base.py` (`host_size * 1e9`).
+/// Source: `sglang/srt/arg_groups/fields/memory.py` (type int), `mem_cache/pool_host/base.py`
+/// (`host_size * 1e9`).
 ///
 /// # Errors
 /// SGLang rejects the string, or the size is out of range.
@@ -29,10 +32,11 @@ pub fn hicache_gb(text: &str) -> Result<u64, SizingError> {
     }
 }
 
-/// `MOONCAKE_GLOBAL_SEGMENT_SIZE` and SGLang's `global_segment_size`: a whole number with a `gb` suffix (1024^3 bytes), or a byte count.
+/// `MOONCAKE_GLOBAL_SEGMENT_SIZE` and SGLang's `global_segment_size`: a whole number with a `gb`
+/// suffix (1024^3 bytes), or a byte count.
 ///
-/// Source: `sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`, `_parse_global_segment_size`. SGLang also accepts negative
-/// numbers; this function does not.
+/// Source: `sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`,
+/// `_parse_global_segment_size`. SGLang also accepts negative numbers; this function does not.
 ///
 /// # Errors
 /// SGLang rejects the string, or the size is negative or out of range.
@@ -57,8 +61,9 @@ pub fn sglang_segment(text: &str) -> Result<u64, SizingError> {
     }
 }
 
-/// `MC_MMAP_ARENA_POOL_SIZE`: a number with the suffix B, K, KB, M, MB, G, GB, T or TB (powers of 1024, case-insensitive), rounded up to a
-/// multiple of 2 MiB. Here 0 means no arena. (For 0, the store uses 8 GiB and logs a warning.)
+/// `MC_MMAP_ARENA_POOL_SIZE`: a number with the suffix B, K, KB, M, MB, G, GB, T or TB (powers of
+/// 1024, case-insensitive), rounded up to a multiple of 2 MiB. Here 0 means no arena. (For 0, the
+/// store uses 8 GiB and logs a warning.)
 ///
 /// Source: `mooncake/mooncake-store/src/utils.cpp`.
 ///
@@ -83,7 +88,8 @@ pub fn store(text: &str) -> Result<u64, SizingError> {
         reader: "the store",
         grammar: "a number with a b, kb, mb, gb or tb suffix (powers of 1024), e.g. 1.5gb",
     };
-    // `ByteSize` accepts the store's units and Kubernetes' units; the store rejects Kubernetes' units.
+    // `ByteSize` accepts the store's units and Kubernetes' units; the store rejects Kubernetes'
+    // units.
     if text.contains(['i', 'I']) {
         return Err(bad());
     }

@@ -39,7 +39,8 @@ pub struct SizingInput {
     pub default_page: u64,
     /// Number of NUMA nodes with NICs, for RDMA; otherwise 0.
     pub nic_nodes: u64,
-    /// Maximum size of a memory region, in bytes (`MC_MAX_MR_SIZE`); larger buffers are registered in chunks.
+    /// Maximum size of a memory region, in bytes (`MC_MAX_MR_SIZE`); larger buffers are registered
+    /// in chunks.
     pub region: u64,
     /// Store services on the same host.
     pub services: Services,

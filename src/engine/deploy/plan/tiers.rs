@@ -1,14 +1,16 @@
 //! The capacity of a tier in tokens, pages, keys and conversations.
 //!
-//! Keys per page (`sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`): with heads, two (`_k`, `_v`) per rank in a group. With
-//! a latent cache, one per pipeline stage and DCP shard, or two if the model has an indexer.
+//! Keys per page (`sglang/srt/mem_cache/storage/mooncake_store/mooncake_store.py`): with heads, two
+//! (`_k`, `_v`) per rank in a group. With a latent cache, one per pipeline stage and DCP shard, or
+//! two if the model has an indexer.
 
 use crate::plan::SizingError;
 use crate::plan::error::narrow;
 use crate::plan::geometry::{CacheType, Geometry};
 use crate::plan::layout::ParallelLayout;
 
-/// The percentage of segment capacity that stays in use: the master evicts above 90% (`eviction_high_watermark_ratio`).
+/// The percentage of segment capacity that stays in use: the master evicts above 90%
+/// (`eviction_high_watermark_ratio`).
 pub const FILLED_PERCENT: u64 = 90;
 
 /// A page of tokens as stored in L3.
@@ -31,7 +33,8 @@ pub struct TierCapacity {
     pub conversations: u64,
 }
 
-/// Computes a page in L3 for this model and layout. `page_size` is the value from the command line, which DCP multiplies.
+/// Computes a page in L3 for this model and layout. `page_size` is the value from the command line,
+/// which DCP multiplies.
 ///
 /// # Errors
 /// A value overflows.
@@ -50,7 +53,8 @@ pub fn stored_page(
         let index = geometry.indexer_token_bytes(layers)?;
         if geometry.is_latent() {
             token_bytes += u128::from(own) + u128::from(index);
-            // With decode context parallelism each rank stores a shard; every shard has the same size as a page without DCP.
+            // With decode context parallelism each rank stores a shard; every shard has the same
+            // size as a page without DCP.
             keys += (1 + u64::from(index > 0)) * layout.dcp();
             object = object.max(own);
         } else {
@@ -79,7 +83,8 @@ pub fn holding(pages: u64, page_size: u64, keys: u64, conversation: u64) -> Tier
     TierCapacity { tokens, pages, keys: pages.saturating_mul(keys), conversations }
 }
 
-/// Published values for comparison: the RBG project's KEP-74 shows a master with Qwen3-32B, page size 1 and one GPU.
+/// Published values for comparison: the RBG project's KEP-74 shows a master with Qwen3-32B, page
+/// size 1 and one GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kep74 {
     /// Number of keys in that master's log.
@@ -88,7 +93,8 @@ pub struct Kep74 {
     pub shown_gib_hundredths: u64,
     /// Computed size of these keys, in bytes.
     pub bytes: u64,
-    /// Difference between reported and computed size, in hundredths of a percent of `bytes`. Its cause is unknown.
+    /// Difference between reported and computed size, in hundredths of a percent of `bytes`. Its
+    /// cause is unknown.
     pub unexplained_hundredths_percent: u64,
 }
 

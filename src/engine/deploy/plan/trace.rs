@@ -1,6 +1,8 @@
-//! Parses a request trace in Mooncake's format: one JSON object per line with `hash_ids`, the hashes of the prompt's blocks in order.
+//! Parses a request trace in Mooncake's format: one JSON object per line with `hash_ids`, the
+//! hashes of the prompt's blocks in order.
 //!
-//! The hit curve uses only the hashes. The tokens per tier also depend on the prompt and reply lengths. Other fields are ignored.
+//! The hit curve uses only the hashes. The tokens per tier also depend on the prompt and reply
+//! lengths. Other fields are ignored.
 
 use std::collections::HashSet;
 
@@ -16,7 +18,8 @@ pub const TOKENS_MAX: u64 = 1 << 26;
 /// A request in a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct TraceRequest {
-    /// The hashes of the prompt's blocks. Blocks with the same hash are identical and follow identical prefixes.
+    /// The hashes of the prompt's blocks. Blocks with the same hash are identical and follow
+    /// identical prefixes.
     pub hash_ids: Vec<u64>,
     /// Prompt length, in tokens. The last block may be partial. By default, all blocks are full.
     pub input_length: Option<u64>,
@@ -50,7 +53,8 @@ pub fn request(line: &str) -> Result<Option<TraceRequest>, TraceError> {
 }
 
 impl TraceRequest {
-    /// The distinct blocks, in order. Duplicates are dropped, because a hash includes all blocks before it and so cannot repeat.
+    /// The distinct blocks, in order. Duplicates are dropped, because a hash includes all blocks
+    /// before it and so cannot repeat.
     pub fn blocks(self) -> Vec<u64> {
         let TraceRequest { mut hash_ids, .. } = self;
         let mut seen = HashSet::with_capacity(hash_ids.len());
@@ -58,7 +62,8 @@ impl TraceRequest {
         hash_ids
     }
 
-    /// Returns the prompt length and the reply length in tokens, for blocks of `block_tokens` tokens.
+    /// Returns the prompt length and the reply length in tokens, for blocks of `block_tokens`
+    /// tokens.
     ///
     /// # Errors
     /// The number of blocks does not match the prompt, or a length is out of range.

@@ -1,7 +1,9 @@
-//! Reproduces Mooncake's sizing script (`scripts/check_hicache_hugepage_requirements.py`) byte for byte.
+//! Reproduces Mooncake's sizing script (`scripts/check_hicache_hugepage_requirements.py`) byte for
+//! byte.
 //!
-//! The script's numbers differ from what Mooncake allocates; [`crate::plan::need`] computes the latter. Beyond 127 bits, where the
-//! script uses big integers or fails on an infinite double, this module returns [`ScriptError::TooLarge`].
+//! The script's numbers differ from what Mooncake allocates; [`crate::plan::need`] computes the
+//! latter. Beyond 127 bits, where the script uses big integers or fails on an infinite double, this
+//! module returns [`ScriptError::TooLarge`].
 
 use crate::plan::python_text::{self, PythonInt};
 
@@ -83,7 +85,8 @@ pub struct ScriptEstimate {
     pub status: ScriptVerdict,
 }
 
-/// Parses a size as the script does: a number followed by letters, computed as a double and truncated to whole bytes.
+/// Parses a size as the script does: a number followed by letters, computed as a double and
+/// truncated to whole bytes.
 ///
 /// # Errors
 /// The script rejects the string.
@@ -113,10 +116,12 @@ pub fn size(text: &str) -> Result<u128, ScriptError> {
     Ok(bytes as u128)
 }
 
-/// Computes the script's results. `pages_of` returns `nr_hugepages` for the pool with the given page size in KiB.
+/// Computes the script's results. `pages_of` returns `nr_hugepages` for the pool with the given
+/// page size in KiB.
 ///
-/// The checks run in the script's order: available (or hugepage size), hicache, segment, arena, tp. If the hugepage size proves
-/// invalid after these checks, the script crashes; this function returns the matching error instead.
+/// The checks run in the script's order: available (or hugepage size), hicache, segment, arena, tp.
+/// If the hugepage size proves invalid after these checks, the script crashes; this function
+/// returns the matching error instead.
 ///
 /// # Errors
 /// The script exits with code 64.

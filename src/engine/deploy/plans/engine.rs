@@ -43,7 +43,8 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, Deplo
     // Servers on the same host use consecutive GPUs.
     let mut next_gpu: BTreeMap<String, u64> = BTreeMap::new();
     let mut all = Vec::new();
-    // Servers of one role are contiguous, and have the same settings. A copy of the file per server would make the run time quadratic.
+    // Servers of one role are contiguous, and have the same settings. A copy of the file per server
+    // would make the run time quadratic.
     for servers in servers.chunk_by(|one, other| one.role == other.role) {
         let Some(role) = servers.first().map(|server| server.role) else { continue };
         let spec = context.spec.for_role(role);
@@ -279,12 +280,14 @@ fn model_cache(context: &PlanContext<'_>) -> Option<String> {
     (is_downloaded && !is_moved).then(|| format!("{}-model-cache", context.spec.name))
 }
 
-/// Whether servers wait for a node instead of asking the master for its segments, because that request would need a token or TLS.
+/// Whether servers wait for a node instead of asking the master for its segments, because that
+/// request would need a token or TLS.
 fn waits_for_nodes(context: &PlanContext<'_>) -> bool {
     context.is_mcctl() && context.protects_http() && has_nodes(context)
 }
 
-/// Maximum number of nodes for which a server waits. One of them suffices, and a command line may not exceed 128 KiB.
+/// Maximum number of nodes for which a server waits. One of them suffices, and a command line may
+/// not exceed 128 KiB.
 const NODES_MAX: usize = 32;
 
 /// REST ports of nodes, which open when their segments are mounted.
@@ -367,7 +370,8 @@ fn argv(
         let is_dynamic = serving.client == SglangClient::McctlDynamic;
         flag("hicache-storage-backend", if is_dynamic { "dynamic" } else { "mooncake" }.to_owned());
         flag("hicache-storage-prefetch-policy", model.prefetch_policy.clone());
-        // The extra config contains no address, so the environment remains the source of all other settings.
+        // The extra config contains no address, so the environment remains the source of all other
+        // settings.
         let threshold = format!("\"prefetch_threshold\":{}", model.prefetch_threshold);
         let extra = match is_dynamic {
             true => python_client::dynamic_config(&format!(",{threshold}")),
@@ -411,9 +415,9 @@ fn args_key(context: &PlanContext<'_>, role: ComponentRole, arg: &str) -> &'stat
     }
 }
 
-/// Flags of SGLang 0.5.23, with aliases, and the keys that set them. `extra_args` must not contain them: SGLang silently uses the last
-/// occurrence of a flag and accepts flag prefixes. Even if the corresponding key is not set, a flag would invalidate sizes that were
-/// computed here.
+/// Flags of SGLang 0.5.23, with aliases, and the keys that set them. `extra_args` must not contain
+/// them: SGLang silently uses the last occurrence of a flag and accepts flag prefixes. Even if the
+/// corresponding key is not set, a flag would invalidate sizes that were computed here.
 const OF_KEYS: &[(&str, &str)] = &[
     ("--model-path", "model.path"),
     ("--served-model-name", "model.served_name"),
@@ -461,13 +465,15 @@ fn env(
         env = context.client_env(server.host);
         env.push(("MOONCAKE_GLOBAL_SEGMENT_SIZE".to_owned(), sglang_size(spec.segment.engines.0)));
         env.extend(context.checksum_env(spec.serving.client != SglangClient::Upstream));
-        // With a dynamic backend, SGLang allocates L2 itself, and does not read Mooncake's variables for huge pages.
+        // With a dynamic backend, SGLang allocates L2 itself, and does not read Mooncake's
+        // variables for huge pages.
         if let (SglangClient::McctlDynamic, Some(page)) = (spec.serving.client, spec.hugepages.size.text()) {
             env.push(("SGLANG_HUGEPAGE_SIZE".to_owned(), page.to_owned()));
         }
         if spec.master.ha.is_none() {
             env.push(("MOONCAKE_MASTER_METRICS_PORT".to_owned(), spec.master.admin_port.to_string()));
-            // If there are store nodes, SGLang must wait until one of them has mounted its segment: SGLang fails on an empty store.
+            // If there are store nodes, SGLang must wait until one of them has mounted its segment:
+            // SGLang fails on an empty store.
             if has_nodes(context) && !waits_for_nodes(context) {
                 env.push(("MOONCAKE_CHECK_SERVER".to_owned(), "1".to_owned()));
             }
@@ -484,7 +490,8 @@ fn env(
     {
         env.push(("MC_FORCE_TCP".to_owned(), "1".to_owned()));
     }
-    // Peers connect to this address. By default, SGLang announces the address of the default route, which may be in another network.
+    // Peers connect to this address. By default, SGLang announces the address of the default route,
+    // which may be in another network.
     let own = context.own_address(server.host);
     let is_dialled = server.role != ComponentRole::Server || server.rendezvous.is_some();
     if is_dialled && (!context.on_hosts() || own.parse::<IpAddr>().is_ok()) {
@@ -500,7 +507,8 @@ fn env(
     Ok(env)
 }
 
-/// The variables of the Hugging Face Hub's client: where models are downloaded to, and which file contains the token.
+/// The variables of the Hugging Face Hub's client: where models are downloaded to, and which file
+/// contains the token.
 fn hub_env(context: &PlanContext<'_>) -> Vec<(String, String)> {
     let model = &context.spec.model;
     let kubernetes = &context.spec.kubernetes;

@@ -10,11 +10,13 @@ use crate::{
 };
 use mcctl_base::text::Quoted;
 
-/// Seconds in which a master without data stops. mcctl's needs half a second. Upstream's HA master terminates immediately on SIGTERM.
+/// Seconds in which a master without data stops. mcctl's needs half a second. Upstream's HA master
+/// terminates immediately on SIGTERM.
 const STOP_S: u32 = 30;
 /// Seconds in which a master without data starts.
 const START_S: u32 = 120;
-/// Seconds for a million keys that a master reads from its data directory: twice what a slow host needs.
+/// Seconds for a million keys that a master reads from its data directory: twice what a slow host
+/// needs.
 const RESTORE_S_PER_MILLION: u64 = 4;
 
 /// Plans a single master, or one per host.
@@ -130,7 +132,8 @@ fn keys(spec: &DeploymentSpec) -> u64 {
     master_disk::keys_in(spec.master.memory.0)
 }
 
-/// The volume for a master's data directory. Its name stays the same if the order of the hosts changes.
+/// The volume for a master's data directory. Its name stays the same if the order of the hosts
+/// changes.
 fn data_volume(context: &PlanContext<'_>, earlier: u16) -> Option<DataVolume> {
     let spec = context.spec;
     // In a lab, each master on a host has a directory of its own.
@@ -146,7 +149,8 @@ fn data_volume(context: &PlanContext<'_>, earlier: u16) -> Option<DataVolume> {
     })
 }
 
-/// Adds the flags from the deployment file. A master exits on an unknown flag and uses the last occurrence of a flag.
+/// Adds the flags from the deployment file. A master exits on an unknown flag and uses the last
+/// occurrence of a flag.
 fn add_extra_flags(context: &PlanContext<'_>, argv: &mut Vec<String>) -> Result<(), DeployError> {
     let key = "master.extra_flags";
     let name_of = |arg: &str| {
@@ -207,8 +211,8 @@ fn etcd(context: &PlanContext<'_>) -> StartupWait {
 fn probes(context: &PlanContext<'_>, host: &str, port: u16, restores: bool) -> ProbeSet {
     let ask = |by, period_s, failures| ProbeSpec { by, period_s, timeout_s: 5, failures };
     let health = || context.http_probe(port, "/health");
-    // Upstream's /health always returns 200. This status is sufficient without leader election. With leader election, the probe must fail
-    // on a standby, which must not receive requests.
+    // Upstream's /health always returns 200. This status is sufficient without leader election.
+    // With leader election, the probe must fail on a standby, which must not receive requests.
     let ready = if context.is_mcctl() {
         context.http_probe(port, "/ready")
     } else if context.spec.master.ha.is_some() {

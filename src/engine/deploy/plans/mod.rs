@@ -97,16 +97,19 @@ impl PlanContext<'_> {
         if self.on_hosts() { host_address::bind_address(host) } else { "0.0.0.0" }
     }
 
-    /// How many masters before the `index`-th one run on the same host. Above 0 only in a lab. They use the ports before those of this one.
+    /// How many masters before the `index`-th one run on the same host. Above 0 only in a lab. They
+    /// use the ports before those of this one.
     pub(crate) fn earlier_masters(&self, index: usize) -> u16 {
         let hosts = &self.spec.master.hosts;
-        // Without a lab, each master has a host of its own. A long list is then not compared with itself.
+        // Without a lab, each master has a host of its own. A long list is then not compared with
+        // itself.
         let Some(host) = hosts.get(index).filter(|_| self.spec.master.lab) else { return 0 };
         let same = hosts[..index].iter().filter(|other| is_same_host(other, host)).count();
         u16::try_from(same).unwrap_or(u16::MAX)
     }
 
-    /// Addresses of the masters with port `port` (in a lab, that port of the first master on a host).
+    /// Addresses of the masters with port `port` (in a lab, that port of the first master on a
+    /// host).
     pub(crate) fn masters(&self, port: u16) -> Vec<HostPort> {
         let master = &self.spec.master;
         let workload = self.workload(ComponentRole::Master);
@@ -160,7 +163,8 @@ impl PlanContext<'_> {
             }
         }
         if spec.metadata.kind == MetadataKind::Http {
-            // By default, the engine announces the first address of the host, which may be in another network.
+            // By default, the engine announces the first address of the host, which may be in
+            // another network.
             env.push(("MC_TCP_BIND_ADDRESS", own));
         }
         if self.on_hosts() && is_ipv6(host) {
@@ -177,7 +181,8 @@ impl PlanContext<'_> {
         env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// The variable for the checksums of a store client: the wheel's, or mcctl's. `None` if the client's default is right.
+    /// The variable for the checksums of a store client: the wheel's, or mcctl's. `None` if the
+    /// client's default is right.
     pub(crate) fn checksum_env(&self, is_mcctl: bool) -> Option<(String, String)> {
         let value = match (is_mcctl, self.spec.transfer.checksums) {
             (true, Some(false)) => "0",

@@ -54,7 +54,8 @@ pub(crate) fn plans(context: &PlanContext<'_>) -> Vec<ProcessPlan> {
         access: Vec::new(),
         model_cache: None,
         data: None,
-        // /health returns 200 once the router listens. It is ready when it has at least one server of each type.
+        // /health returns 200 once the router listens. It is ready when it has at least one server
+        // of each type.
         probes: ProbeSet {
             startup: ask("/health", 10, 180),
             readiness: ask("/readiness", 5, 3),

@@ -68,7 +68,8 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     let mut mounts = Vec::new();
     let mut drain = None;
     if !nodes.ssd_path.is_empty() {
-        // One directory per process: two processes in one directory would overwrite each other's buckets.
+        // One directory per process: two processes in one directory would overwrite each other's
+        // buckets.
         let path = if nodes.numa.len() > 1 { format!("{}/{at}", nodes.ssd_path) } else { nodes.ssd_path.clone() };
         set("MOONCAKE_OFFLOAD_ENABLED", "true".to_owned());
         set("MOONCAKE_OFFLOAD_FILE_STORAGE_PATH", path.clone());
@@ -114,8 +115,8 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
         access: access.files,
         model_cache: None,
         data: None,
-        // The REST port opens once the segment is mounted. If the master is unreachable, the node becomes unready but is not restarted,
-        // because a restart would lose its objects.
+        // The REST port opens once the segment is mounted. If the master is unreachable, the node
+        // becomes unready but is not restarted, because a restart would lose its objects.
         probes: ProbeSet {
             startup: ask(listens(), 10, 90),
             readiness: ask(ready, 5, 3),

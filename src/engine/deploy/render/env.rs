@@ -1,4 +1,5 @@
-//! Renders one environment file per process, for a shell (`set -a; . FILE`) and for `EnvironmentFile=`.
+//! Renders one environment file per process, for a shell (`set -a; . FILE`) and for
+//! `EnvironmentFile=`.
 
 use crate::ProcessPlan;
 use crate::render::{RenderContext, RenderedFile, notes, quoting, requirements};

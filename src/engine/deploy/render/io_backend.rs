@@ -1,12 +1,14 @@
 //! Why the rendered files select an I/O backend for HiCache.
 //!
-//! SGLang (0.5.23) couples three settings. The layout `page_first_direct` works only with the backend `direct`, and `page_first` only with
-//! `kernel`. Mooncake needs one of these two, because only they keep the bytes of a page together, so that it is stored without a copy. With
-//! `kernel`, SGLang does not decode with FlashAttention 3, the default on Hopper GPUs, but with FlashInfer or Triton.
+//! SGLang (0.5.23) couples three settings. The layout `page_first_direct` works only with the
+//! backend `direct`, and `page_first` only with `kernel`. Mooncake needs one of these two, because
+//! only they keep the bytes of a page together, so that it is stored without a copy. With `kernel`,
+//! SGLang does not decode with FlashAttention 3, the default on Hopper GPUs, but with FlashInfer or
+//! Triton.
 //!
-//! Source: `ServerArgs._handle_hicache` in `python/sglang/srt/server_args.py`. SGLang's guide recommends `kernel`, and its warning about
-//! `direct` concerns small pages. mcctl's default is 64 tokens per page, so `direct`, which leaves the attention backend unchanged, is the
-//! default.
+//! Source: `ServerArgs._handle_hicache` in `python/sglang/srt/server_args.py`. SGLang's guide
+//! recommends `kernel`, and its warning about `direct` concerns small pages. mcctl's default is
+//! 64 tokens per page, so `direct`, which leaves the attention backend unchanged, is the default.
 
 use crate::ProcessPlan;
 

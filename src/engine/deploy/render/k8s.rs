@@ -1,9 +1,11 @@
 //! Renders Deployments, StatefulSets, Services and disruption budgets.
 //!
-//! Pods that are addressed individually (store nodes, elected masters, servers of a disaggregated or distributed deployment) form a
-//! StatefulSet behind a headless Service of the same name. Other pods form a Deployment behind a ClusterIP Service of the same name. Masters
-//! with data directories are a StatefulSet with a claim template, so that each pod has a volume of its own. The clients of a single master
-//! use a ClusterIP Service, whose address does not change when the pod is replaced; a second, headless Service belongs to the StatefulSet.
+//! Pods that are addressed individually (store nodes, elected masters, servers of a disaggregated
+//! or distributed deployment) form a StatefulSet behind a headless Service of the same name. Other
+//! pods form a Deployment behind a ClusterIP Service of the same name. Masters with data
+//! directories are a StatefulSet with a claim template, so that each pod has a volume of its own.
+//! The clients of a single master use a ClusterIP Service, whose address does not change when the
+//! pod is replaced; a second, headless Service belongs to the StatefulSet.
 
 use serde_yaml_ng::Value;
 
@@ -22,7 +24,8 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
     Ok(vec![RenderedFile { name: "k8s.yaml".to_owned(), text: yaml::file(&head, &documents) }])
 }
 
-/// All documents in order, grouped by workload. The last group may be the Service that clients use. Each group has a unique name.
+/// All documents in order, grouped by workload. The last group may be the Service that clients use.
+/// Each group has a unique name.
 pub(crate) fn grouped_documents(
     context: &RenderContext<'_>,
 ) -> Result<Vec<(String, Vec<CommentedDocument>)>, DeployError> {
@@ -111,7 +114,8 @@ fn service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Value {
     }
 }
 
-/// Whether clients use a Service with an address, so that the StatefulSet or Prometheus needs a headless one, too.
+/// Whether clients use a Service with an address, so that the StatefulSet or Prometheus needs a
+/// headless one, too.
 fn has_two_services(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> bool {
     let is_needed = workload.data().is_some() || workload.role == ComponentRole::Server;
     is_needed && !has_stable_pods(context, workload)
@@ -146,7 +150,8 @@ fn governing_service(context: &RenderContext<'_>, workload: &PodWorkload<'_>) ->
 }
 
 fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result<CommentedDocument, DeployError> {
-    // Two masters would each hold part of the objects. Servers are replaced one by one, because no GPUs are left for additional pods.
+    // Two masters would each hold part of the objects. Servers are replaced one by one, because no
+    // GPUs are left for additional pods.
     let strategy = if workload.role == ComponentRole::Master {
         map! { "type": "Recreate" }
     } else {
@@ -168,7 +173,8 @@ fn deployment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Result
     Ok((comment(context, workload), document))
 }
 
-/// Seconds until an unready pod counts as failed. Must exceed the maximum duration of its startup probe.
+/// Seconds until an unready pod counts as failed. Must exceed the maximum duration of its startup
+/// probe.
 fn starts_within(workload: &PodWorkload<'_>) -> u32 {
     let of = |plan: &&ProcessPlan| {
         let startup = startup_probe(plan);

@@ -1,4 +1,5 @@
-//! Renders a Kustomize base: the manifests of `k8s`, one file per workload, and the file that lists them.
+//! Renders a Kustomize base: the manifests of `k8s`, one file per workload, and the file that lists
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use crate::render::{RenderContext, RenderedFile, k8s};
 /// The file that Kustomize reads first.
 const KUSTOMIZATION: &str = "kustomization.yaml";
 
-/// Renders the kustomization and its resources. It sets no labels, names or namespace: selectors and command lines depend on them.
+/// Renders the kustomization and its resources. It sets no labels, names or namespace: selectors
+/// and command lines depend on them.
 pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, DeployError> {
     let groups = k8s::grouped_documents(context)?;
     let names: Vec<String> = groups.iter().map(|(name, _)| format!("{name}.yaml")).collect();
@@ -49,8 +51,8 @@ fn split(image: &str) -> (String, ImageVersion) {
     (name.to_owned(), ImageVersion { tag, digest })
 }
 
-/// An entry per image, so that overlays and `kustomize edit set image` can change it. Kustomize selects images by name, so a name that
-/// occurs with two versions has no entry.
+/// An entry per image, so that overlays and `kustomize edit set image` can change it. Kustomize
+/// selects images by name, so a name that occurs with two versions has no entry.
 fn images(context: &RenderContext<'_>) -> Result<Vec<Value>, DeployError> {
     let mut found: BTreeMap<String, Vec<ImageVersion>> = BTreeMap::new();
     for plan in &context.plans {

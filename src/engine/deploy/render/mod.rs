@@ -83,7 +83,8 @@ impl RenderFormat {
         }
     }
 
-    /// The platform of the format for the deployment `spec`. Monitoring watches the platform that the file describes.
+    /// The platform of the format for the deployment `spec`. Monitoring watches the platform that
+    /// the file describes.
     pub fn platform_for(self, spec: &DeploymentSpec) -> Platform {
         match self {
             RenderFormat::Prometheus | RenderFormat::Grafana => spec.main_platform(),
@@ -223,7 +224,8 @@ fn notes(context: &RenderContext<'_>, plan: &ProcessPlan) -> Vec<String> {
     io_backend_note(plan).into_iter().chain(checksum_note(context, plan)).collect()
 }
 
-/// A comment on the checksums of the client in `plan`: what its variable does, or what the key for it would do.
+/// A comment on the checksums of the client in `plan`: what its variable does, or what the key for
+/// it would do.
 fn checksum_note(context: &RenderContext<'_>, plan: &ProcessPlan) -> Option<String> {
     let name = &plan.name;
     let variable = checksum::VARIABLE;
@@ -250,7 +252,8 @@ fn has_wheel_client(plan: &ProcessPlan) -> bool {
     is_client && !plan.argv.iter().any(|word| word.contains("mcctl"))
 }
 
-/// The readiness probe as a command in the container. `None` for mcctl's image, which may not contain Python.
+/// The readiness probe as a command in the container. `None` for mcctl's image, which may not
+/// contain Python.
 fn readiness_command(plan: &ProcessPlan) -> Option<Vec<String>> {
     use crate::ProbeAction;
     if plan.image == ImageSource::Mcctl {

@@ -1,4 +1,5 @@
-//! NetworkPolicies for masters and store nodes: only pods of the deployment and the allowed networks reach them.
+//! NetworkPolicies for masters and store nodes: only pods of the deployment and the allowed
+//! networks reach them.
 
 use std::net::IpAddr;
 
@@ -36,7 +37,8 @@ pub(super) fn policy(context: &RenderContext<'_>, workload: &PodWorkload<'_>) ->
     Some((COMMENT.to_owned(), document))
 }
 
-/// A network in the notation of Kubernetes, which requires a prefix length. `None` for loopback addresses, which never leave a pod.
+/// A network in the notation of Kubernetes, which requires a prefix length. `None` for loopback
+/// addresses, which never leave a pod.
 fn block(text: &str) -> Option<String> {
     let text = text.trim();
     let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));

@@ -9,7 +9,8 @@ use crate::{
     ProcessPlan, SecretFile,
 };
 
-/// How long upstream's store ignores signals during setup, in seconds (0.3.13: 20 attempts of 4.4 s).
+/// How long upstream's store ignores signals during setup, in seconds (0.3.13: 20 attempts of
+/// 4.4 s).
 const SETUP_S: u32 = 90;
 /// The label with a pod's index in its StatefulSet, since Kubernetes 1.28.
 pub(crate) const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
@@ -21,8 +22,8 @@ pub(crate) const DATA_VOLUME: &str = "data";
 const TEMPORARY_VOLUME: &str = "tmp";
 /// The volume with the secret of the masters.
 const SECRET_VOLUME: &str = "secret";
-/// User and group of masters and store nodes. The group owns the files of a data volume. The number is the customary one for a user
-/// without an account in the image.
+/// User and group of masters and store nodes. The group owns the files of a data volume. The number
+/// is the customary one for a user without an account in the image.
 const UNPRIVILEGED: u32 = 65532;
 const MIB: u64 = 1 << 20;
 
@@ -68,7 +69,8 @@ impl<'a> PodWorkload<'a> {
         self.role == ComponentRole::Master && context.spec.master.ha.is_some()
     }
 
-    /// The volume that keeps the data of each pod, if it has one. Several pods require a StatefulSet, which has a claim per pod.
+    /// The volume that keeps the data of each pod, if it has one. Several pods require a
+    /// StatefulSet, which has a claim per pod.
     pub(super) fn data(&self) -> Option<&DataVolume> {
         self.plans.iter().find_map(|plan| plan.data.as_ref())
     }
@@ -87,13 +89,15 @@ impl<'a> PodWorkload<'a> {
         })
     }
 
-    /// Whether the workload gets a disruption budget. Elected masters do not: only one pod is ready, so a budget would block node drains.
-    /// The ranks of a server do not either, because every pod is needed.
+    /// Whether the workload gets a disruption budget. Elected masters do not: only one pod is
+    /// ready, so a budget would block node drains. The ranks of a server do not either, because
+    /// every pod is needed.
     pub(super) fn has_budget(&self, context: &RenderContext<'_>) -> bool {
         self.replicas > 1 && self.size == 1 && !self.is_elected(context)
     }
 
-    /// A note on a model that no volume provides: it must be in the image, or is downloaded again and again.
+    /// A note on a model that no volume provides: it must be in the image, or is downloaded again
+    /// and again.
     pub(super) fn model_note(&self, context: &RenderContext<'_>) -> Option<String> {
         let path = &context.spec.model.path;
         let missing = self.role.is_engine() && path.starts_with('/') && model_volume(context).is_none();
@@ -124,7 +128,8 @@ impl<'a> PodWorkload<'a> {
 
     /// The ports of a Service for its pods.
     pub(super) fn service_ports(&self, context: &RenderContext<'_>) -> Vec<Value> {
-        // With an election, clients find the leader through etcd. A Service would also route to standbys, whose RPC port is closed.
+        // With an election, clients find the leader through etcd. A Service would also route to
+        // standbys, whose RPC port is closed.
         let fit = self.ports().into_iter().filter(|(name, _)| !(self.is_elected(context) && name == "rpc"));
         fit.map(|(name, port)| map! { "name": name, "port": port }).collect()
     }
@@ -151,7 +156,8 @@ impl<'a> PodWorkload<'a> {
         let host_network = kubernetes.host_network;
         let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         Ok(map! {
-            // Service links would add variables that look like Mooncake's: a Service named mooncake-master sets MOONCAKE_MASTER_PORT.
+            // Service links would add variables that look like Mooncake's: a Service named
+            // mooncake-master sets MOONCAKE_MASTER_PORT.
             "enableServiceLinks": false,
             "automountServiceAccountToken": false,
             "serviceAccountName": given(&kubernetes.service_account),
@@ -183,7 +189,8 @@ impl<'a> PodWorkload<'a> {
         writes.then_some("because a directory of the host keeps its owner")
     }
 
-    /// The security context of a pod with masters or store nodes. The group of the processes may write to a data volume.
+    /// The security context of a pod with masters or store nodes. The group of the processes may
+    /// write to a data volume.
     fn pod_security(&self) -> Value {
         let user = if self.root_reason().is_none() { UNPRIVILEGED } else { 0 };
         let has_data = self.data().is_some();
@@ -197,7 +204,8 @@ impl<'a> PodWorkload<'a> {
         }
     }
 
-    /// The termination grace period. It covers the drain, and the setup phase in which upstream's store ignores signals.
+    /// The termination grace period. It covers the drain, and the setup phase in which upstream's
+    /// store ignores signals.
     fn stop_s(&self) -> u32 {
         let of = |plan: &&ProcessPlan| {
             let ignores_signals = plan.role == ComponentRole::Store && plan.image != ImageSource::Mcctl;
@@ -219,7 +227,8 @@ impl<'a> PodWorkload<'a> {
     fn container(&self, context: &RenderContext<'_>, at: usize, plan: &ProcessPlan) -> Result<Value, DeployError> {
         let resources = &plan.resources;
         let argv = plan.container_argv();
-        // `command` contains the wait script and numactl if either is used, and the program otherwise. `args` contains the rest.
+        // `command` contains the wait script and numactl if either is used, and the program
+        // otherwise. `args` contains the rest.
         let before = argv.len() - plan.argv.len();
         let (command, arguments) = argv.split_at(if before == 0 { 1.min(argv.len()) } else { before });
         let texts = |words: &[String]| words.iter().map(|word| literal(word)).collect::<Vec<_>>();
@@ -292,7 +301,8 @@ impl<'a> PodWorkload<'a> {
             volumes.push(map! { "name": TEMPORARY_VOLUME, "emptyDir": Value::Mapping(Mapping::new()) });
         }
         volumes.extend(pod_extras::volumes(context, self.role, &self.plans));
-        // A StatefulSet creates the claim from its template. A RoleBasedGroup has no such templates.
+        // A StatefulSet creates the claim from its template. A RoleBasedGroup has no such
+        // templates.
         if let Some(data) = self.data().filter(|_| context.platform == Platform::Rbg) {
             let claim = map! { "claimName": &data.name };
             volumes.push(map! { "name": DATA_VOLUME, "persistentVolumeClaim": claim });
@@ -307,7 +317,8 @@ impl<'a> PodWorkload<'a> {
     }
 }
 
-/// Whether the process writes to /tmp, where upstream's programs keep their logs. Engines may write to the image instead.
+/// Whether the process writes to /tmp, where upstream's programs keep their logs. Engines may write
+/// to the image instead.
 fn writes_temporary_files(plan: &ProcessPlan) -> bool {
     sandbox::is_restricted(plan) && plan.image != ImageSource::Mcctl
 }
@@ -342,7 +353,8 @@ fn environment(context: &RenderContext<'_>, plan: &ProcessPlan) -> Vec<Value> {
     env
 }
 
-/// Escapes `text` for Kubernetes: `$$` is a dollar sign. `$(NAME)` stays a reference for the variables in [`OURS`].
+/// Escapes `text` for Kubernetes: `$$` is a dollar sign. `$(NAME)` stays a reference for the
+/// variables in [`OURS`].
 fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -389,7 +401,8 @@ fn probe(asked: &ProbeSpec) -> Value {
     how
 }
 
-/// Requests equal limits: L2 and segments are allocated at startup, and a pod that exceeds its request may be evicted.
+/// Requests equal limits: L2 and segments are allocated at startup, and a pod that exceeds its
+/// request may be evicted.
 fn requirements(context: &RenderContext<'_>, plan: &ProcessPlan) -> Value {
     let resources = &plan.resources;
     let kubernetes = &context.spec.kubernetes;
@@ -420,8 +433,9 @@ fn quantity(bytes: u64) -> String {
 
 /// The security context of a container.
 ///
-/// Masters and store nodes meet the `restricted` pod security standard, and cannot write to the image. Three capabilities are exceptions
-/// to it. IPC_LOCK and DAC_OVERRIDE take effect only for root. With SYS_NICE, container runtimes allow the calls of numactl for any user.
+/// Masters and store nodes meet the `restricted` pod security standard, and cannot write to the
+/// image. Three capabilities are exceptions to it. IPC_LOCK and DAC_OVERRIDE take effect only for
+/// root. With SYS_NICE, container runtimes allow the calls of numactl for any user.
 fn security(plan: &ProcessPlan) -> Value {
     let writes = sandbox::is_restricted(plan) && plan.mounts.iter().any(|mount| mount.writes);
     let all = [(plan.resources.memlock, "IPC_LOCK"), (plan.numa.is_some(), "SYS_NICE"), (writes, "DAC_OVERRIDE")];

@@ -1,4 +1,5 @@
-//! The parts of a pod that the deployment file passes through: volumes, tolerations, and the Secrets of access control and of the Hub.
+//! The parts of a pod that the deployment file passes through: volumes, tolerations, and the
+//! Secrets of access control and of the Hub.
 
 use serde_yaml_ng::Value;
 

@@ -43,14 +43,16 @@ pub(crate) fn shell_lines(argv: &[String]) -> String {
     text
 }
 
-/// Quotes `text` as one word of a command line in a unit. `%` and `$` are doubled, because they begin specifiers and variables.
+/// Quotes `text` as one word of a command line in a unit. `%` and `$` are doubled, because they
+/// begin specifiers and variables.
 pub(crate) fn unit(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+,=".contains(c);
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     if !text.is_empty() && text.chars().all(plain) { escaped } else { format!("\"{escaped}\"") }
 }
 
-/// Quotes `text` as a path in a setting that is not a command line, such as `RequiresMountsFor=`. `$` has no meaning there.
+/// Quotes `text` as a path in a setting that is not a command line, such as `RequiresMountsFor=`.
+/// `$` has no meaning there.
 pub(crate) fn unit_path(text: &str) -> String {
     unit(text).replace("$$", "$")
 }

@@ -121,8 +121,8 @@ fn role(context: &RenderContext<'_>, workload: &PodWorkload<'_>, old: bool) -> R
     Ok(role)
 }
 
-/// Roles that must be ready first. Elected masters are excluded: standbys are never ready, so the group would wait forever. The
-/// processes wait for the leader themselves.
+/// Roles that must be ready first. Elected masters are excluded: standbys are never ready, so the
+/// group would wait forever. The processes wait for the leader themselves.
 fn dependencies(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Vec<String> {
     let mut names = Vec::new();
     for role in workload.plans.iter().flat_map(|plan| &plan.after) {
@@ -169,7 +169,8 @@ fn claim(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Option<(Str
     Some((comment, document))
 }
 
-/// A disruption budget that allows one disrupted pod at a time. For pods without a scale subresource, only an absolute number is supported.
+/// A disruption budget that allows one disrupted pod at a time. For pods without a scale
+/// subresource, only an absolute number is supported.
 fn disruption_budget(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> Option<(String, Value)> {
     if !workload.has_budget(context) {
         return None;

@@ -1,7 +1,7 @@
 //! The user and the sandbox of a systemd unit.
 //!
-//! Masters and store nodes run without privileges, and may only use what they need. Engines and routers are not restricted: they load
-//! Python modules, compile kernels and open GPUs.
+//! Masters and store nodes run without privileges, and may only use what they need. Engines and
+//! routers are not restricted: they load Python modules, compile kernels and open GPUs.
 
 use crate::error::invalid_value;
 use crate::render::quoting;
@@ -15,7 +15,8 @@ pub(crate) const FILE_OWNER: &str = "mcctl";
 pub(crate) enum UnitUser<'a> {
     /// `host.user`.
     Named(&'a str),
-    /// [`FILE_OWNER`]. A dynamic user's files would be below /var/lib/private, and not on a file system that is mounted at their path.
+    /// [`FILE_OWNER`]. A dynamic user's files would be below /var/lib/private, and not on a file
+    /// system that is mounted at their path.
     FileOwner,
     /// A user that exists as long as the process runs.
     Dynamic,

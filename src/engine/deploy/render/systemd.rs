@@ -1,4 +1,5 @@
-//! Renders systemd units, environment files and host settings, as a tree to copy to the root directory: `cp -r HOST/etc /`.
+//! Renders systemd units, environment files and host settings, as a tree to copy to the root
+//! directory: `cp -r HOST/etc /`.
 //!
 //! The environment has its own file, so that values can change without editing the unit.
 
@@ -83,7 +84,8 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     if let Some(data) = plan.data.as_ref().filter(|data| below_state(&data.path).is_none()) {
         line(format!("RequiresMountsFor={}", quoting::unit_path(&data.path)));
     }
-    // With the default limit, systemd stops restarting a unit after five failures until an operator intervenes.
+    // With the default limit, systemd stops restarting a unit after five failures until an operator
+    // intervenes.
     line("StartLimitIntervalSec=0".to_owned());
     line(String::new());
     line("[Service]".to_owned());
@@ -123,7 +125,8 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     line("LimitNOFILE=1048576".to_owned());
     line("TasksMax=infinity".to_owned());
     if plan.role == ComponentRole::Master {
-        // Without the master, no request is served. Without a data directory, the whole cache is lost with it.
+        // Without the master, no request is served. Without a data directory, the whole cache is
+        // lost with it.
         line("OOMScoreAdjust=-500".to_owned());
     }
     if let Some(node) = plan.numa {
@@ -147,7 +150,8 @@ fn directories(context: &RenderContext<'_>, plan: &ProcessPlan, user: UnitUser<'
     };
     let mut lines = Vec::new();
     for path in plan.mounts.iter().filter(|mount| mount.writes).map(|mount| &mount.path) {
-        // The store fails if its directory is missing. Create the process's subdirectory, but not its parent.
+        // The store fails if its directory is missing. Create the process's subdirectory, but not
+        // its parent.
         if *path != context.spec.nodes.ssd_path {
             lines.push(as_root(&["/usr/bin/install", "-d", "-o", owner, path]));
         }
@@ -182,8 +186,9 @@ fn pools(plans: &[&ProcessPlan]) -> BTreeMap<(u64, Option<u32>), u64> {
             *pools.entry((page, plan.numa)).or_default() += count;
         }
     }
-    // The kernel spreads a host-wide count over all nodes, so too few would be left for a bound process. A per-node count is shared by all
-    // processes on the node, so unbound processes take a share from each node.
+    // The kernel spreads a host-wide count over all nodes, so too few would be left for a bound
+    // process. A per-node count is shared by all processes on the node, so unbound processes take a
+    // share from each node.
     let nodes: BTreeSet<u32> = plans.iter().filter_map(|plan| plan.numa).collect();
     for page in if nodes.is_empty() { &[][..] } else { &[MIB2, GIB1] } {
         let Some(count) = pools.remove(&(*page, None)) else { continue };

@@ -33,7 +33,8 @@ pub(super) async fn metrics(admin: &AdminClient) -> Option<Samples> {
     admin.metrics().await.ok().filter(|samples| !samples.is_empty())
 }
 
-/// Lists the mounted segments: with details, or only their names if the master is older than 0.3.12.
+/// Lists the mounted segments: with details, or only their names if the master is older than
+/// 0.3.12.
 pub(super) async fn segments<E: Env>(env: &E, admin: &AdminClient) -> Fact<SegmentListing> {
     const NOT_FOUND: u16 = 404;
     let asked = env.now();

@@ -1,5 +1,5 @@
-//! Connects to a transfer engine's handshake port. The response distinguishes a dead process from a stalled one, whose kernel still
-//! accepts connections.
+//! Connects to a transfer engine's handshake port. The response distinguishes a dead process from a
+//! stalled one, whose kernel still accepts connections.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -15,8 +15,8 @@ use mcctl_transfer::handshake::{RequestLimits, send_request};
 use mcctl_transfer::{TransferError, TransferStep};
 use mcctl_wire::json::HandshakeKind;
 
-/// Maximum wait for a response. An engine responds within 1 ms, but an upstream engine may first wait
-/// for another client that sends nothing.
+/// Maximum wait for a response. An engine responds within 1 ms, but an upstream engine may first
+/// wait for another client that sends nothing.
 const ANSWER: Duration = Duration::from_secs(3);
 /// Maximum wait for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -39,7 +39,8 @@ pub(super) async fn dial<E: Env>(env: &E, at: &HostPort, limit: Duration) -> Dia
             DialResult::Unreachable(format!("no connection within {}", RoundedDuration(limit)))
         }
         Err(TransferError::Timeout { limit, .. }) => DialResult::Hung(limit),
-        // Engines older than 0.3.12 treat the probe as broken JSON and close the connection cleanly.
+        // Engines older than 0.3.12 treat the probe as broken JSON and close the connection
+        // cleanly.
         Err(TransferError::Lost { source, .. }) if source.kind() == ErrorKind::UnexpectedEof => DialResult::Answers,
         Err(TransferError::Lost { source, .. }) => DialResult::Foreign(source.to_string()),
         Err(other) => DialResult::Foreign(other.to_string()),

@@ -23,8 +23,8 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Parses `h:p;h:p`, the part after `etcd://`. Upstream's clients do not accept a slash at the end, so this does not either. A request
-    /// takes at most `limit`.
+    /// Parses `h:p;h:p`, the part after `etcd://`. Upstream's clients do not accept a slash at the
+    /// end, so this does not either. A request takes at most `limit`.
     ///
     /// # Errors
     /// An entry in the list is not an address, or the list is empty.

@@ -1,4 +1,5 @@
-//! The observed facts of a running cluster. They are plain values, so they can be judged without a socket.
+//! The observed facts of a running cluster. They are plain values, so they can be judged without a
+//! socket.
 
 use std::time::Duration;
 
@@ -68,7 +69,8 @@ pub struct RpcFacts {
 /// The result of the first RPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RpcState {
-    /// The address is unknown: etcd has no usable record, or cannot be read. [`ClusterFacts::leader`] has the details.
+    /// The address is unknown: etcd has no usable record, or cannot be read.
+    /// [`ClusterFacts::leader`] has the details.
     Unknown(String),
     /// The name does not resolve.
     Unresolved(String),
@@ -162,7 +164,8 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
-    /// The endpoint `at` with the names of the node's segments, as `mcctl status` shows them, if they differ.
+    /// The endpoint `at` with the names of the node's segments, as `mcctl status` shows them, if
+    /// they differ.
     pub fn shown_at(&self, at: &str) -> String {
         match self.names.as_slice() {
             [] => at.to_owned(),
@@ -205,7 +208,8 @@ pub struct MetadataRecords {
 pub struct MetadataFacts {
     /// The URL; `None` means `P2PHANDSHAKE`.
     pub url: Option<String>,
-    /// Whether the default was assumed, because no flag, variable or master specified it. The nodes may use a different service.
+    /// Whether the default was assumed, because no flag, variable or master specified it. The nodes
+    /// may use a different service.
     pub is_assumed: bool,
     pub reached: Fact<()>,
     /// Total latency of the requests.
@@ -224,7 +228,8 @@ pub struct PlannedNode {
     pub dial: Option<DialResult>,
 }
 
-/// The results of putting probe objects through each node, reading them back, comparing the data and removing the objects.
+/// The results of putting probe objects through each node, reading them back, comparing the data
+/// and removing the objects.
 #[derive(Clone, Debug)]
 pub struct ProbeResults {
     /// The reason why no object was sent.
@@ -296,7 +301,8 @@ pub struct ObjectProbeFailure {
 /// The type of failure, which determines the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeFailureKind {
-    /// The master rejects the arguments or returns unexpected types, because it runs a different release.
+    /// The master rejects the arguments or returns unexpected types, because it runs a different
+    /// release.
     Release,
     /// The master did not respond.
     Master,

@@ -1,4 +1,5 @@
-//! Gathers the facts of a running cluster. Every request has a deadline, and concurrency is bounded.
+//! Gathers the facts of a running cluster. Every request has a deadline, and concurrency is
+//! bounded.
 
 use std::time::Duration;
 
@@ -306,7 +307,8 @@ async fn nodes<E: Env>(
     nodes
 }
 
-/// Whether mcctl can transfer to the segment. The owner's descriptor takes precedence over the protocol that the master reports.
+/// Whether mcctl can transfer to the segment. The owner's descriptor takes precedence over the
+/// protocol that the master reports.
 fn can_transfer_to(nodes: &[NodeFacts], segment: &ListedSegment) -> bool {
     let described =
         nodes.iter().find(|node| node.endpoint == segment.endpoint).and_then(|node| node.described.as_deref());
@@ -363,7 +365,8 @@ async fn lookups<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>) -> Vec<Dura
     times
 }
 
-/// Joins the cluster as a client: reads each node's descriptor and sends an object through each node.
+/// Joins the cluster as a client: reads each node's descriptor and sends an object through each
+/// node.
 async fn join<E: Env>(env: &E, query: &ClusterQuery, config: &ClientConfig, facts: &mut ClusterFacts) -> ProbeResults {
     let mut config = config.clone();
     config.master = facts.master.clone();

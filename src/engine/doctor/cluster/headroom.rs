@@ -4,7 +4,8 @@ use crate::cluster::facts::{ClusterFacts, ListedSegment};
 use mcctl_base::ByteSize;
 use mcctl_metadata::admin::types::MemoryUsage;
 
-/// Maximum usage of the total memory, including the object, in percent: 2 points below upstream's eviction watermark.
+/// Maximum usage of the total memory, including the object, in percent: 2 points below upstream's
+/// eviction watermark.
 const CLUSTER_MOST: u64 = 88;
 /// Maximum usage of one segment, in percent. Above it, objects are placed in other segments.
 const SEGMENT_MOST: u64 = 95;

@@ -1,4 +1,5 @@
-//! Checks of a running cluster over the network: its masters, nodes and metadata service, and a probe object through each node.
+//! Checks of a running cluster over the network: its masters, nodes and metadata service, and a
+//! probe object through each node.
 //!
 //! The objects are force-removed afterwards, even after a failure. The checks change nothing else.
 
@@ -31,7 +32,8 @@ pub use facts::ClusterFacts;
 pub struct ClusterQuery {
     /// The master's address, or the etcd cluster that stores it.
     pub master: MasterAt,
-    /// The admin HTTP addresses of the single master, or of all masters in an HA cluster. If empty, the checks that need it are skipped.
+    /// The admin HTTP addresses of the single master, or of all masters in an HA cluster. If empty,
+    /// the checks that need it are skipped.
     pub admins: Vec<HostPort>,
     /// What is shown to the admin ports and the metadata service.
     pub credentials: HttpCredentials,
@@ -41,8 +43,9 @@ pub struct ClusterQuery {
     pub is_metadata_assumed: bool,
     /// `MC_METADATA_CLUSTER_ID`, part of every key in the metadata service.
     pub metadata_cluster: Option<String>,
-    /// The configuration for joining as a client, or why this host does not join. Without a configuration, no objects are sent. The
-    /// discovered address replaces the configuration's master address.
+    /// The configuration for joining as a client, or why this host does not join. Without a
+    /// configuration, no objects are sent. The discovered address replaces the configuration's
+    /// master address.
     pub client: Fact<ClientConfig>,
     /// Names (`host:port`) under which nodes will be started, to check that they are free.
     pub planned: Vec<String>,
@@ -98,7 +101,8 @@ pub const CHECKS: &[Check] = &[
     check("lookup-latency", "the master responds to lookups quickly", &[17]),
 ];
 
-/// Runs the `wanted` checks in the order of [`CHECKS`]. Facts that only other checks need are not gathered.
+/// Runs the `wanted` checks in the order of [`CHECKS`]. Facts that only other checks need are not
+/// gathered.
 pub async fn run<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     if !CHECKS.iter().any(|check| wanted(check.id)) {
         return Vec::new();
@@ -107,7 +111,8 @@ pub async fn run<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn Fn(&str) ->
     judge(&facts, wanted)
 }
 
-/// The reports for an invalid master address: `origin` is the setting with its value, and `why` is the error. Pure.
+/// The reports for an invalid master address: `origin` is the setting with its value, and `why` is
+/// the error. Pure.
 pub fn misnamed(origin: &str, why: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<CheckReport> {
     reports(CHECKS, wanted, |check| match check.id {
         "master-reached" => (judge::misnamed(origin, why), Duration::ZERO),

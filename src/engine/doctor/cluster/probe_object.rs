@@ -1,7 +1,8 @@
-//! Sends a probe object through each node: put with a preferred segment, get, compare, remove. Each step is timed.
+//! Sends a probe object through each node: put with a preferred segment, get, compare, remove. Each
+//! step is timed.
 //!
-//! Keys begin with `mcctl-doctor-` and a random number. Each object is force-removed, even after a failure. Keys that could not be
-//! removed are reported.
+//! Keys begin with `mcctl-doctor-` and a random number. Each object is force-removed, even after a
+//! failure. Keys that could not be removed are reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +28,9 @@ const BUDGET: Duration = Duration::from_secs(30);
 /// Number of objects for the comparison of sequential and parallel reads.
 const PARALLEL_READS: u32 = 4;
 
-/// Probes each segment of `segments`, or one that the master chooses if the list is empty. Objects that do not fit into `headroom` are not
-/// put. Once `stop` is set, the probe in progress is the last.
+/// Probes each segment of `segments`, or one that the master chooses if the list is empty. Objects
+/// that do not fit into `headroom` are not put. Once `stop` is set, the probe in progress is the
+/// last.
 pub(super) async fn probes<E: Env>(
     env: &E,
     client: &StoreClient<E>,
@@ -200,10 +202,12 @@ fn towards(segment: &str) -> ReplicateConfig {
     ReplicateConfig { preferred_segment: segment.into(), ..ReplicateConfig::default() }
 }
 
-/// Retries removing all keys of this run in a single request. Returns the remaining keys if this request fails as well.
+/// Retries removing all keys of this run in a single request. Returns the remaining keys if this
+/// request fails as well.
 async fn retry_removal<E: Env>(client: &StoreClient<E>, prefix: &str, left: Vec<String>) -> Vec<String> {
     match client.remove_by_regex(&format!("^{prefix}"), true).await {
-        // An unfinished put cannot be removed by regular expression. The master discards it after a timeout.
+        // An unfinished put cannot be removed by regular expression. The master discards it after a
+        // timeout.
         Ok(removed) if usize::try_from(removed).is_ok_and(|removed| removed >= left.len()) => Vec::new(),
         _ => left,
     }

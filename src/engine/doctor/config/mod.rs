@@ -109,7 +109,8 @@ pub fn run(env: &impl Env, inputs: &ConfigInputs, selection: &Selection) -> Vec<
     wanted.into_iter().map(report).collect()
 }
 
-/// Merges findings that several processes have in common. The first finding's evidence lists the locations of the others.
+/// Merges findings that several processes have in common. The first finding's evidence lists the
+/// locations of the others.
 fn merged<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Finding> {
     let mut groups: Vec<(Finding, Vec<String>)> = Vec::new();
     for finding in findings {

@@ -108,7 +108,8 @@ fn limits(facts: &HostFacts, groups: &[ProcessCGroup]) -> Vec<MemoryLimit> {
     found
 }
 
-/// The directories of the cgroup `own` and its parents. In a container, its own cgroup is the root, so `own` may not exist there.
+/// The directories of the cgroup `own` and its parents. In a container, its own cgroup is the root,
+/// so `own` may not exist there.
 pub(super) fn upwards(facts: &HostFacts, root: &str, own: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut path = own.trim_end_matches('/');

@@ -8,7 +8,8 @@ use mcctl_base::Unix;
 use mcctl_base::check::{Check, CheckStatus, Severity};
 use mcctl_sys::clock::{ClockSync, clock_sync};
 
-/// The start of 2025, before the first release of mcctl. An earlier time means that the clock was never set.
+/// The start of 2025, before the first release of mcctl. An earlier time means that the clock was
+/// never set.
 const EARLIEST: Unix = Unix(1_735_689_600_000);
 /// Wall clock errors up to this limit do not matter when comparing logs from different hosts.
 const ERROR_MAX: Duration = Duration::from_secs(1);

@@ -13,7 +13,8 @@ const MASTER_CPUS: f64 = 4.0;
 const CPUS_MIN: f64 = 2.0;
 /// Percentage of throttled periods above which the finding is a warning.
 const THROTTLED_MAX: u64 = 10;
-/// Percentage of the last minute during which a process waited for a CPU, above which CPU pressure is reported.
+/// Percentage of the last minute during which a process waited for a CPU, above which CPU pressure
+/// is reported.
 const PRESSURE_MAX: f32 = 60.0;
 
 pub(super) fn limit(facts: &HostFacts, check: &Check) -> CheckStatus {
@@ -40,7 +41,8 @@ pub(super) fn limit(facts: &HostFacts, check: &Check) -> CheckStatus {
     CheckStatus::Found(vec![find(check, severity, finding, seen, remedy)])
 }
 
-/// The tightest CPU limit of the process's cgroups: its file, the number of CPUs, and the cgroup's statistics.
+/// The tightest CPU limit of the process's cgroups: its file, the number of CPUs, and the cgroup's
+/// statistics.
 fn tightest(facts: &HostFacts, groups: &[ProcessCGroup]) -> Option<(String, f64, String)> {
     let mut least: Option<(String, f64, String)> = None;
     for ProcessCGroup { controllers, pathname, .. } in groups {

@@ -1,4 +1,5 @@
-//! The facts about a master's data directory. Reads the directory, and times syncs of a temporary file next to the data.
+//! The facts about a master's data directory. Reads the directory, and times syncs of a temporary
+//! file next to the data.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -41,11 +42,13 @@ pub(super) struct DataFacts {
     pub is_invalid: bool,
     /// The identity file; `None` if it does not exist. The error states why it cannot be used.
     pub identity: Option<Result<DataIdentity, IdentityReadError>>,
-    /// Durations of the syncs, sorted, or why they failed. `None` if the directory must not be written to.
+    /// Durations of the syncs, sorted, or why they failed. `None` if the directory must not be
+    /// written to.
     pub syncs: Option<io::Result<Vec<Duration>>>,
 }
 
-/// The fields of the identity file that all its formats have, and the cluster. `DirectoryIdentity` in the journal defines the file.
+/// The fields of the identity file that all its formats have, and the cluster. `DirectoryIdentity`
+/// in the journal defines the file.
 #[derive(Debug, Deserialize)]
 pub(super) struct DataIdentity {
     pub format: u32,
@@ -96,7 +99,8 @@ pub(super) fn gather(env: &impl Env, tree: &FileTree, planned: &PlannedData) -> 
     facts
 }
 
-/// The type of the file system that contains `path`: that of the longest mount point above it, and of the last one if there are several.
+/// The type of the file system that contains `path`: that of the longest mount point above it, and
+/// of the last one if there are several.
 fn file_system_type(tree: &FileTree, path: &str) -> Option<String> {
     let text = tree.text("/proc/self/mounts").ok().flatten().or_else(|| tree.text("/proc/mounts").ok().flatten())?;
     let mounts = procfs::mounts(&text).into_iter().filter(|mount| Path::new(path).starts_with(&mount.fs_file));

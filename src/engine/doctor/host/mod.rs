@@ -1,7 +1,8 @@
 //! Checks of a host: memory, huge pages, limits, ports, clock, names, devices.
 //!
-//! They read files below a root (`sys::FileTree`), so a directory can serve as a test host. Some facts are not available in any file
-//! (whether a port can be bound, whether the clock is synchronized). They are determined only for this host and skipped for other hosts.
+//! They read files below a root (`sys::FileTree`), so a directory can serve as a test host. Some
+//! facts are not available in any file (whether a port can be bound, whether the clock is
+//! synchronized). They are determined only for this host and skipped for other hosts.
 
 mod cgroup;
 mod clock;

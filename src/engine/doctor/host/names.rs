@@ -64,7 +64,8 @@ pub(super) fn hostname(facts: &HostFacts, check: &Check) -> CheckStatus {
 
 pub(super) fn local(facts: &HostFacts, check: &Check) -> CheckStatus {
     let master = facts.intent.master.as_ref().filter(|master| !host_is_loopback(&master.host));
-    // With a metadata service, the address is in the node's record, and the name matters only for reads from SSD.
+    // With a metadata service, the address is in the node's record, and the name matters only for
+    // reads from SSD.
     let has_service = facts.intent.variable("MOONCAKE_TE_META_DATA_SERVER").is_some_and(|text| text.contains("://"));
     let wrong = if has_service { Severity::Warning } else { Severity::Error };
     let Some(name) = facts.intent.variable(NAME) else {

@@ -1,4 +1,5 @@
-//! RDMA devices: the findings of `mcctl devices` as checks with the same ids. Severity depends on whether RDMA is requested.
+//! RDMA devices: the findings of `mcctl devices` as checks with the same ids. Severity depends on
+//! whether RDMA is requested.
 
 use crate::find;
 use crate::host::{DataProtocol, HostFacts};
@@ -53,12 +54,13 @@ pub(super) fn choice(facts: &HostFacts, check: &Check) -> CheckStatus {
     CheckStatus::Found(vec![find(check, severity, finding, odd.join("; "), remedy)])
 }
 
-/// Minimum backlog, in packets per CPU: enough for 16 concurrent 64 KiB reads on each of 9 queue pairs with 1 KiB packets, or on each of
-/// 39 queue pairs with 4 KiB packets.
+/// Minimum backlog, in packets per CPU: enough for 16 concurrent 64 KiB reads on each of 9 queue
+/// pairs with 1 KiB packets, or on each of 39 queue pairs with 4 KiB packets.
 const BACKLOG: u64 = 10_000;
 
-/// Measured on kernel 6.1 over veth: packets beyond the backlog are dropped. The rxe responder then resends the first packet of a response
-/// as a middle packet, and the requester completes the read successfully without having written a byte. Software cannot detect this.
+/// Measured on kernel 6.1 over veth: packets beyond the backlog are dropped. The rxe responder then
+/// resends the first packet of a response as a middle packet, and the requester completes the read
+/// successfully without having written a byte. Software cannot detect this.
 pub(super) fn backlog(facts: &HostFacts, check: &Check) -> CheckStatus {
     const PATH: &str = "/proc/sys/net/core/netdev_max_backlog";
     let soft = |device: &&topology::HostRdmaDevice| device.provider.as_deref() == Some("rxe");

@@ -1,4 +1,5 @@
-//! Explains why an RDMA path does not transfer data, from the failed step, the errno and the attributes of both endpoints. Pure.
+//! Explains why an RDMA path does not transfer data, from the failed step, the errno and the
+//! attributes of both endpoints. Pure.
 
 use std::net::Ipv6Addr;
 

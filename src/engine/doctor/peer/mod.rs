@@ -1,9 +1,10 @@
-//! Tests RDMA from each device of this host to each device of another engine: discovery, queue pair connection, small packets, and
-//! large packets.
+//! Tests RDMA from each device of this host to each device of another engine: discovery, queue pair
+//! connection, small packets, and large packets.
 //!
-//! The peer is any running Mooncake engine (a node, an SGLang server, a bench target). The test does not affect it: it opens a
-//! connection like any client, writes 0 bytes, and reads. Every step of a path is reported separately ([`PathProbes`]), so a failure is
-//! explained by its step, attribute and errno. The rules for these explanations are in [`explain`].
+//! The peer is any running Mooncake engine (a node, an SGLang server, a bench target). The test
+//! does not affect it: it opens a connection like any client, writes 0 bytes, and reads. Every step
+//! of a path is reported separately ([`PathProbes`]), so a failure is explained by its step,
+//! attribute and errno. The rules for these explanations are in [`explain`].
 
 pub mod explain;
 mod judge;
@@ -71,7 +72,8 @@ pub const CHECKS: &[Check] = &[
     check("peer-packets", "a multi-packet read succeeds on each path, so every MTU along the path is large enough"),
 ];
 
-/// Tests the peers. Returns the reports of the `wanted` checks in the order of [`CHECKS`], and the underlying facts.
+/// Tests the peers. Returns the reports of the `wanted` checks in the order of [`CHECKS`], and the
+/// underlying facts.
 pub async fn run<E: Env>(env: &E, query: &PeerQuery, wanted: &dyn Fn(&str) -> bool) -> (Vec<CheckReport>, PeerFacts) {
     if !CHECKS.iter().any(|check| wanted(check.id)) {
         return (Vec::new(), PeerFacts::default());

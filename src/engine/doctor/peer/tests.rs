@@ -182,7 +182,8 @@ fn without_an_own_engine_the_reason_is_reported_and_nothing_passes() {
     }
 }
 
-/// Step, cause, the peer's message, this host's GID, expected parts of the problem, and an expected part of the remedy.
+/// Step, cause, the peer's message, this host's GID, expected parts of the problem, and an expected
+/// part of the remedy.
 type Case = (DeviceStep, ProbeFailureCause, &'static str, Gid, &'static [&'static str], &'static str);
 
 #[test]

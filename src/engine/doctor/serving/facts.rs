@@ -29,7 +29,8 @@ pub struct Instance {
     pub info: Fact<ServerSettings>,
     /// `/metrics`.
     pub metrics: Option<Samples>,
-    /// The common prefix of the server's keys in the store, if reported (`/get_hicache_l3_cache_layout`).
+    /// The common prefix of the server's keys in the store, if reported
+    /// (`/get_hicache_l3_cache_layout`).
     pub key_prefix: Option<String>,
     /// Whether its keys are the same for every tensor-parallel rank (MLA).
     pub is_mla: Option<bool>,
@@ -61,7 +62,8 @@ impl ServerSettings {
         self.0.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The storage backend's extra settings, if they are specified in the flag itself (not in a file).
+    /// The storage backend's extra settings, if they are specified in the flag itself (not in a
+    /// file).
     pub fn extra(&self) -> Map<String, Value> {
         match self.0.get("hicache_storage_backend_extra_config") {
             Some(Value::Object(map)) => map.clone(),
@@ -70,7 +72,8 @@ impl ServerSettings {
         }
     }
 
-    /// Whether the storage backend is Mooncake: SGLang's own, or mcctl's client as a dynamic backend.
+    /// Whether the storage backend is Mooncake: SGLang's own, or mcctl's client as a dynamic
+    /// backend.
     pub fn has_mooncake_backend(&self) -> bool {
         match self.text("hicache_storage_backend").as_deref() {
             Some("dynamic") => {
@@ -118,7 +121,8 @@ pub struct L3Probe {
 pub struct L3Read {
     /// Whether another server wrote the pages.
     pub by_another: bool,
-    /// Tokens written to L3 between the two requests, as reported by the server; `None` without metrics.
+    /// Tokens written to L3 between the two requests, as reported by the server; `None` without
+    /// metrics.
     pub written: Option<f64>,
     /// Cached tokens by tier.
     pub cached: CachedTierTokens,

@@ -1,7 +1,8 @@
-//! Checks of running SGLang servers: whether HiCache is enabled, uses the store as L3, reads pages from it, and shares them between
-//! servers.
+//! Checks of running SGLang servers: whether HiCache is enabled, uses the store as L3, reads pages
+//! from it, and shares them between servers.
 //!
-//! The checks only read. The exception is the probe, which must be requested: it sends a prompt and empties the first server's caches.
+//! The checks only read. The exception is the probe, which must be requested: it sends a prompt and
+//! empties the first server's caches.
 
 pub mod facts;
 mod gather;
@@ -26,7 +27,8 @@ pub struct ServingQuery {
     pub urls: Vec<String>,
     /// The API key for `Authorization: Bearer`, if any.
     pub api_key: Option<String>,
-    /// Whether to send a prompt, empty the first server's caches, and send it again to that server and to the others.
+    /// Whether to send a prompt, empty the first server's caches, and send it again to that server
+    /// and to the others.
     pub probe: bool,
     /// The master that the servers should use, for comparison.
     pub master: Option<HostPort>,

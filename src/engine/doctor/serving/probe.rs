@@ -1,7 +1,8 @@
-//! Sends the same prompt twice: its pages are written through to L3, the upper tiers are emptied, and the pages are read back.
+//! Sends the same prompt twice: its pages are written through to L3, the upper tiers are emptied,
+//! and the pages are read back.
 //!
-//! The first server writes the pages, is flushed, and reads them. The other servers have not processed the prompt, so they need no flush.
-//! They show whether pages are shared.
+//! The first server writes the pages, is flushed, and reads them. The other servers have not
+//! processed the prompt, so they need no flush. They show whether pages are shared.
 
 use std::time::Duration;
 
@@ -157,7 +158,8 @@ impl<'a, E: Env> ProbeTarget<'a, E> {
         by.into_iter().map(|(reason, n)| (reason.to_owned(), n)).collect()
     }
 
-    /// Waits until the prompt's pages are written, and returns the number of written tokens if the server reports it.
+    /// Waits until the prompt's pages are written, and returns the number of written tokens if the
+    /// server reports it.
     async fn written(&self, before: Option<f64>, tokens: u64) -> Option<f64> {
         let Some(before) = before else {
             self.env.sleep(BLIND).await;

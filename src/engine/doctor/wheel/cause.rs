@@ -24,13 +24,15 @@ pub(super) fn missing_library(import: &ImportResult) -> Option<&str> {
     message.split_once(NOT_FOUND)?.0.rsplit([' ', '/']).next().filter(|name| name.contains(".so"))
 }
 
-/// Whether `library` has a digest in its name, as the wheel's own libraries do: `libglog-6ed04f2c.so.0`.
+/// Whether `library` has a digest in its name, as the wheel's own libraries do:
+/// `libglog-6ed04f2c.so.0`.
 fn is_of_wheel(library: &str) -> bool {
     let digest = library.split_once(".so").and_then(|(name, _)| name.rsplit_once('-'));
     digest.is_some_and(|(_, digest)| digest.len() == 8 && digest.chars().all(|c| c.is_ascii_hexdigit()))
 }
 
-/// The cause of the failed import of `report`. `elsewhere` is a directory with the library that the loader did not find.
+/// The cause of the failed import of `report`. `elsewhere` is a directory with the library that the
+/// loader did not find.
 pub(super) fn of(report: &PythonReport, elsewhere: Option<&str>) -> ImportCause {
     let (kind, module, text) = match &report.import {
         ImportResult::Failed { kind, module, message } => (kind.as_str(), module.as_deref(), message.clone()),

@@ -1,4 +1,5 @@
-//! Finds the Python interpreter, and asks it which Mooncake wheel it imports. Nothing is judged here.
+//! Finds the Python interpreter, and asks it which Mooncake wheel it imports. Nothing is judged
+//! here.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -127,7 +128,8 @@ fn parse(python: &str, text: &str, ended: &str) -> Fact<PythonReport> {
     Ok(PythonReport { python: python.to_owned(), installed, import })
 }
 
-/// Runs the probe in `python` without input, for at most `limit`. Returns its output, and how it ended.
+/// Runs the probe in `python` without input, for at most `limit`. Returns its output, and how it
+/// ended.
 fn run(python: &str, limit: Duration) -> io::Result<(String, String)> {
     let (reader, writer) = io::pipe()?;
     // -B: nothing is written, not even compiled modules.
@@ -146,7 +148,8 @@ fn run(python: &str, limit: Duration) -> io::Result<(String, String)> {
     };
     let reading = thread::Builder::new().name("python-output".to_owned()).spawn(read);
     let on_time = receiver.recv_timeout(limit);
-    // It has closed its output or exceeds a limit. The exit status of a process that has ended stays the same.
+    // It has closed its output or exceeds a limit. The exit status of a process that has ended
+    // stays the same.
     let _ = child.kill();
     let status = child.wait()?;
     reading?;

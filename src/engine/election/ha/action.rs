@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::ha::member::{MemberId, MemberInfo};
 use crate::ha::record::{ElectionTxn, HandOverTxn, SyncTxn};
 
-/// An action of the caller. Its result, if it has one, is the [`HaEvent`](super::HaEvent) that is named here. Results
-/// may come in any order.
+/// An action of the caller. Its result, if it has one, is the [`HaEvent`](super::HaEvent) that is
+/// named here. Results may come in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HaAction {
     /// Grant a lease: `LeaseGranted`.
@@ -27,9 +27,10 @@ pub enum HaAction {
     Follow(Option<MemberInfo>),
     /// Send a message over the stream to this member.
     Send(MemberId, HaMessage),
-    /// Make the copy ready to serve, but do not answer requests yet: `Prepared`. If `lossy`, acknowledged changes may be
-    /// missing, so the copy keeps its segments and clients, and drops all objects: their memory may belong to other objects. It
-    /// then gets a new ID. A copy that is ready may have to be made ready again, with `lossy`.
+    /// Make the copy ready to serve, but do not answer requests yet: `Prepared`. If `lossy`,
+    /// acknowledged changes may be missing, so the copy keeps its segments and clients, and drops
+    /// all objects: their memory may belong to other objects. It then gets a new ID. A copy that is
+    /// ready may have to be made ready again, with `lossy`.
     Prepare { lossy: bool },
     /// Discard the copy that was made ready, and take a new ID: `Reset`.
     Discard(DiscardReason),
@@ -37,7 +38,8 @@ pub enum HaAction {
     Serve { view: u64 },
     /// Stop answering, discard the state, and take a new ID: `Reset`.
     StopServing(StopReason),
-    /// `true`: hold back requests that change something, and then report `ChangesHeld`. `false`: let them proceed.
+    /// `true`: hold back requests that change something, and then report `ChangesHeld`. `false`:
+    /// let them proceed.
     HoldChanges(bool),
     /// Forward all requests to this leader, which has taken over.
     Forward(MemberId),
@@ -83,7 +85,8 @@ pub enum StopReason {
 /// An acknowledgement of a standby.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StandbyAck {
-    /// It acknowledges all changes up to this one. It has applied them, or does so before it handles another event.
+    /// It acknowledges all changes up to this one. It has applied them, or does so before it
+    /// handles another event.
     pub applied: u64,
     /// The stamp of the last ping whose promise it keeps.
     pub echo: Option<u64>,
@@ -115,8 +118,8 @@ pub enum HandOverProblem {
 /// A message between a leader and a standby, other than changes and snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HaMessage {
-    /// Leader: sent at `stamp` on its clock. The standby must not stand for election for `promise`. `last` is the
-    /// leader's last change.
+    /// Leader: sent at `stamp` on its clock. The standby must not stand for election for `promise`.
+    /// `last` is the leader's last change.
     Ping { stamp: u64, promise: Duration, last: u64 },
     /// Standby: acknowledges changes, and answers pings.
     Ack(StandbyAck),
@@ -128,8 +131,10 @@ pub enum HaMessage {
     Released,
     /// Leader: keeps leading; the hand-over is cancelled.
     Cancel,
-    /// Standby: created the expired key again, with the leader's address. Both records have this revision.
+    /// Standby: created the expired key again, with the leader's address. Both records have this
+    /// revision.
     Recreated { revision: u64 },
-    /// Standby: its process is about to end. Responses need not wait for it once a sync record without it is written.
+    /// Standby: its process is about to end. Responses need not wait for it once a sync record
+    /// without it is written.
     Leave,
 }

@@ -1,4 +1,5 @@
-//! A standby's candidacy: when it makes its copy ready, stands for election, or keeps the key for its leader.
+//! A standby's candidacy: when it makes its copy ready, stands for election, or keeps the key for
+//! its leader.
 
 use crate::ha::action::{DiscardReason, HaAction, HaMessage, RevokeReason};
 use crate::ha::config::NotInSyncPolicy;
@@ -72,8 +73,8 @@ impl HaCore {
         }
     }
 
-    /// Stands for election with a copy that is ready. If the leader ended before a hand-over was completed, or the records
-    /// were deleted, the copy may lack changes by now.
+    /// Stands for election with a copy that is ready. If the leader ended before a hand-over was
+    /// completed, or the records were deleted, the copy may lack changes by now.
     fn stand(&mut self, now: Mono, lossy: bool) {
         if self.is_record_awaited(now) {
             return;
@@ -99,8 +100,9 @@ impl HaCore {
         }
     }
 
-    /// Continues to follow with the copy that was to be made ready, if it has its objects. Connects to the leader again: until then,
-    /// the leader does not wait for a standby whose hand-over it has cancelled.
+    /// Continues to follow with the copy that was to be made ready, if it has its objects. Connects
+    /// to the leader again: until then, the leader does not wait for a standby whose hand-over it
+    /// has cancelled.
     pub(super) fn resume(&mut self) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         if !follower.step.is_lossy() {
@@ -147,8 +149,8 @@ impl HaCore {
         let RoleState::Standby(follower) = &mut self.role else { return };
         follower.step = CandidateStep::Electing { lossy, sent: now, expected_sync };
         if let Some((before, _)) = self.seen.as_ref().and_then(|seen| seen.sync.as_ref()).filter(|_| !lossy) {
-            // The other standbys still have everything. Changes wait for them until they follow, or are removed from
-            // the record.
+            // The other standbys still have everything. Changes wait for them until they follow, or
+            // are removed from the record.
             sync.in_sync = before.in_sync.iter().copied().filter(|id| *id != self.me.id).collect();
             sync.alone_since = sync.alone_since.filter(|_| sync.in_sync.is_empty());
         }
@@ -172,8 +174,8 @@ impl HaCore {
         self.actions.push(HaAction::Elect(ElectionTxn { address, lease, expected_sync: *revision, sync }));
     }
 
-    /// Deletes the key that this standby has kept for a leader that has ended. If the leader has bound the key to its own
-    /// lease meanwhile, the key stays.
+    /// Deletes the key that this standby has kept for a leader that has ended. If the leader has
+    /// bound the key to its own lease meanwhile, the key stays.
     fn delete_kept_key(&mut self, now: Mono) {
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
         if let Some(key) = seen.leader.as_ref().filter(|_| now >= follower.promised_until)
@@ -188,7 +190,8 @@ impl HaCore {
         }
     }
 
-    /// Handles the result of the transaction with which this standby stands for election, or keeps the key for its leader.
+    /// Handles the result of the transaction with which this standby stands for election, or keeps
+    /// the key for its leader.
     pub(super) fn note_candidacy(&mut self, now: Mono, txn: &ElectionTxn, outcome: &TxnOutcome) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         if txn.sync.leader == self.me.id && matches!(follower.step, CandidateStep::Electing { .. }) {
@@ -197,7 +200,8 @@ impl HaCore {
                     follower.candidate_list.clone_from(&txn.sync.in_sync);
                     self.become_leader(now, *view, txn.lease);
                 }
-                // An earlier attempt whose result is unknown may have succeeded, so the contents of etcd decide.
+                // An earlier attempt whose result is unknown may have succeeded, so the contents of
+                // etcd decide.
                 TxnOutcome::Refused | TxnOutcome::Unknown => self.request_observation(now),
             }
             return;

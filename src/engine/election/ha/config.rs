@@ -44,7 +44,8 @@ pub struct HaConfig {
     pub lease_ttl: Duration,
     /// Time between two renewals of the lease.
     pub renew_every: Duration,
-    /// A fence is this much earlier than the time up to which the proof holds. Covers the difference of clock rates.
+    /// A fence is this much earlier than the time up to which the proof holds. Covers the
+    /// difference of clock rates.
     pub margin: Duration,
     /// Time after a ping in which the standby that received it does not stand for election.
     pub promise: Duration,
@@ -72,8 +73,8 @@ impl Default for HaConfig {
 }
 
 impl HaConfig {
-    /// Maximum time after the election of another master in which a former leader may still grant leases. A new leader
-    /// adds this to the leases that it assumes.
+    /// Maximum time after the election of another master in which a former leader may still grant
+    /// leases. A new leader adds this to the leases that it assumes.
     pub fn stale_answers(&self) -> Duration {
         self.lease_ttl.max(self.promise)
     }

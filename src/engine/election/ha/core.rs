@@ -1,4 +1,5 @@
-//! The core handles an event, performs the work that is due, publishes which responses may be sent, and returns its actions.
+//! The core handles an event, performs the work that is due, publishes which responses may be sent,
+//! and returns its actions.
 
 use std::time::Duration;
 use std::vec::Drain;
@@ -33,21 +34,24 @@ impl HaCore {
         }
     }
 
-    /// Creates the core of a master that has just started with its earlier copy, whose last change is number `last`. An earlier
-    /// process may have promised not to stand for election. `is_original`: the copy was written by a master without a cluster,
-    /// so no other copy has later changes.
+    /// Creates the core of a master that has just started with its earlier copy, whose last change
+    /// is number `last`. An earlier process may have promised not to stand for election.
+    /// `is_original`: the copy was written by a master without a cluster, so no other copy has
+    /// later changes.
     pub fn with_copy(config: HaConfig, me: MemberInfo, now: Mono, last: u64, is_original: bool) -> HaCore {
         let promised_until = now + config.promise;
         let follower = Follower { applied: last, is_original, promised_until, ..Follower::default() };
         HaCore { role: RoleState::Standby(follower), ..HaCore::new(config, me) }
     }
 
-    /// Handles an event, and publishes to `gate` which responses may be sent. Returns the actions to perform, in order.
+    /// Handles an event, and publishes to `gate` which responses may be sent. Returns the actions
+    /// to perform, in order.
     #[must_use = "the actions must be performed"]
     pub fn handle(&mut self, now: Mono, event: HaEvent, gate: &impl ResponseGate) -> Drain<'_, HaAction> {
         if let RoleState::Leader(leader) = &mut self.role {
             leader.appended = leader.appended.max(gate.appended());
-            // A leader with standbys sends pings, so this process did not run for longer than between two of them.
+            // A leader with standbys sends pings, so this process did not run for longer than
+            // between two of them.
             let gap = now.since(std::mem::replace(&mut leader.ran_at, now));
             if gap >= 2 * self.config.ping_every && !leader.has_released() {
                 leader.replicas.postpone(gap);
@@ -64,7 +68,8 @@ impl HaCore {
 
     fn apply(&mut self, now: Mono, event: HaEvent) {
         match event {
-            // These come with each change. Only a hand-over whose successor is ready can become due with them.
+            // These come with each change. Only a hand-over whose successor is ready can become due
+            // with them.
             HaEvent::Received { from, message: HaMessage::Ack(ack) } => self.note_ack(now, from, ack),
             HaEvent::ChangesReceived { last } => self.acknowledge(now, last),
             HaEvent::Applied { last } => self.note_applied(now, last),
@@ -77,7 +82,8 @@ impl HaCore {
 
     fn apply_rare(&mut self, now: Mono, event: HaEvent) {
         match event {
-            // `settle` performs the work that is due after a timeout. `apply` handles the other two.
+            // `settle` performs the work that is due after a timeout. `apply` handles the other
+            // two.
             HaEvent::Timeout | HaEvent::ChangesReceived { .. } | HaEvent::Applied { .. } => {}
             HaEvent::ListensOn { port } => self.me.replication.port = port,
             HaEvent::LeaseGranted { sent, lease } => self.note_lease(now, sent, lease),
@@ -122,8 +128,8 @@ impl HaCore {
 
     fn limits(&self) -> ResponseLimits {
         let RoleState::Leader(leader) = &self.role else {
-            // A former leader's term ends a little later. Until then it must not send a response to a change, in whichever
-            // order a thread reads the two limits.
+            // A former leader's term ends a little later. Until then it must not send a response to
+            // a change, in whichever order a thread reads the two limits.
             return ResponseLimits { fence: Some(Mono::ZERO), acked: Some(0), replicated: Some(0) };
         };
         let fence = (!leader.has_released()).then(|| self.fence());
@@ -131,8 +137,8 @@ impl HaCore {
         ResponseLimits { fence, acked: replicated.filter(|_| leader.waits_for_standby()), replicated }
     }
 
-    /// Called after the limits that make responses wait for the joining standbys were published. A joining standby is
-    /// in sync once it has all changes that may have been answered before.
+    /// Called after the limits that make responses wait for the joining standbys were published. A
+    /// joining standby is in sync once it has all changes that may have been answered before.
     fn require_joining(&mut self, now: Mono, gate: &impl ResponseGate) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         if leader.replicas.has_new_joining() {
@@ -183,8 +189,8 @@ impl HaCore {
     }
 
     fn note_records(&mut self, now: Mono, sent: Mono, seen: Observation) {
-        // A read that overlapped the last one may be older. One that began after it is newer, even with a lower revision:
-        // etcd has lost its data, or was restored from a backup.
+        // A read that overlapped the last one may be older. One that began after it is newer, even
+        // with a lower revision: etcd has lost its data, or was restored from a backup.
         if self.seen.as_ref().is_some_and(|before| before.revision > seen.revision) && sent <= self.seen_at {
             return;
         }

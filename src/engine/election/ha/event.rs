@@ -12,16 +12,16 @@ pub enum HaEvent {
     Timeout,
     /// The port for standbys is open.
     ListensOn { port: u16 },
-    /// The result of [`GrantLease`](super::HaAction::GrantLease), which was sent at `sent`. `None`: etcd did not grant
-    /// a lease.
+    /// The result of [`GrantLease`](super::HaAction::GrantLease), which was sent at `sent`. `None`:
+    /// etcd did not grant a lease.
     LeaseGranted { sent: Mono, lease: Option<i64> },
-    /// The result of [`RenewLease`](super::HaAction::RenewLease), which was sent at `sent`. `Some(false)`: the lease no
-    /// longer exists. `None`: no response was received.
+    /// The result of [`RenewLease`](super::HaAction::RenewLease), which was sent at `sent`.
+    /// `Some(false)`: the lease no longer exists. `None`: no response was received.
     LeaseRenewed { sent: Mono, lease: i64, renewed: Option<bool> },
     /// The result of [`Observe`](super::HaAction::Observe), which was sent at `sent`.
     Observed { sent: Mono, seen: Observation },
-    /// The result of [`Elect`](super::HaAction::Elect). A successful transaction was written at the revision in
-    /// `outcome`.
+    /// The result of [`Elect`](super::HaAction::Elect). A successful transaction was written at the
+    /// revision in `outcome`.
     Elected { txn: ElectionTxn, outcome: TxnOutcome },
     /// The result of [`WriteSync`](super::HaAction::WriteSync).
     SyncWritten { txn: SyncTxn, outcome: TxnOutcome },
@@ -32,36 +32,39 @@ pub enum HaEvent {
     /// A message from `from` was received over its stream.
     Received { from: MemberId, message: HaMessage },
 
-    /// Standby: the stream from this leader opened. `is_replacing`: it is for a new copy with another ID, and this copy is kept until
-    /// that one is complete: `Replaced`.
+    /// Standby: the stream from this leader opened. `is_replacing`: it is for a new copy with
+    /// another ID, and this copy is kept until that one is complete: `Replaced`.
     StreamOpened { leader: MemberId, is_replacing: bool },
     /// Standby: a snapshot of the leader has replaced the copy. The new copy has this ID.
     Replaced { id: MemberId },
-    /// Standby: the stream from the leader ended. `process_gone`: it was reset, and the leader's RPC port refuses
-    /// connections, so its process has ended.
+    /// Standby: the stream from the leader ended. `process_gone`: it was reset, and the leader's
+    /// RPC port refuses connections, so its process has ended.
     StreamClosed { process_gone: bool },
-    /// Standby: all changes of the leader up to `last` were received, and will be applied before anything else happens.
-    /// They are acknowledged.
+    /// Standby: all changes of the leader up to `last` were received, and will be applied before
+    /// anything else happens. They are acknowledged.
     ChangesReceived { last: u64 },
-    /// Standby: the copy contains all changes of the leader up to `last`. They are acknowledged, unless they already
-    /// were.
+    /// Standby: the copy contains all changes of the leader up to `last`. They are acknowledged,
+    /// unless they already were.
     Applied { last: u64 },
     /// Standby: the copy is damaged.
     CopyDamaged,
     /// Standby: making the copy ready to serve has made progress.
     Preparing,
-    /// Standby: the copy is ready to serve, or cannot be used: the result of [`Prepare`](super::HaAction::Prepare). It has this
-    /// ID, which is a new one if its objects were dropped.
+    /// Standby: the copy is ready to serve, or cannot be used: the result of
+    /// [`Prepare`](super::HaAction::Prepare). It has this ID, which is a new one if its objects
+    /// were dropped.
     Prepared { ready: bool, id: MemberId },
     /// Standby: this process is about to end. The leader need not wait for it.
     Leave,
 
-    /// Leader: a standby connected. It has all changes up to `applied`, or 0 if it gets a snapshot first.
+    /// Leader: a standby connected. It has all changes up to `applied`, or 0 if it gets a snapshot
+    /// first.
     StandbyConnected { id: MemberId, applied: u64 },
     /// Leader: the stream to a standby ended.
     StandbyDisconnected { id: MemberId },
-    /// Leader: hand over to a standby in sync, if there is one. `is_ending`: this process is about to end. Ends with the action
-    /// [`Forward`](super::HaAction::Forward) or [`ReportHandOver`](super::HaAction::ReportHandOver).
+    /// Leader: hand over to a standby in sync, if there is one. `is_ending`: this process is about
+    /// to end. Ends with the action [`Forward`](super::HaAction::Forward) or
+    /// [`ReportHandOver`](super::HaAction::ReportHandOver).
     StepDown { is_ending: bool },
     /// Leader: changes are held, and the last change is number `last`: the result of
     /// [`HoldChanges`](super::HaAction::HoldChanges).

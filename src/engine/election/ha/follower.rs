@@ -22,7 +22,8 @@ impl HaCore {
         }
     }
 
-    /// Handles the replacement of the copy by a snapshot. The changes in it are acknowledged once it is stored.
+    /// Handles the replacement of the copy by a snapshot. The changes in it are acknowledged once
+    /// it is stored.
     pub(super) fn replace_copy(&mut self, id: MemberId) {
         if let RoleState::Standby(follower) = &mut self.role {
             self.me.id = id;
@@ -42,14 +43,15 @@ impl HaCore {
         self.request_observation(now);
     }
 
-    /// Handles the end of the leader's process. Without this standby's acknowledgements, the leader could not have
-    /// acknowledged a change, even if it were alive.
+    /// Handles the end of the leader's process. Without this standby's acknowledgements, the leader
+    /// could not have acknowledged a change, even if it were alive.
     fn revoke_ended_leader(&mut self, leader: MemberId) {
         let Some(key) = self.seen.as_ref().and_then(|seen| seen.leader.as_ref()) else { return };
         if !self.sync_record().is_some_and(|sync| sync.leader == leader && sync.rpc == key.address) {
             return;
         }
-        // A key that this standby keeps for the leader is deleted once the standby is no longer bound to the leader.
+        // A key that this standby keeps for the leader is deleted once the standby is no longer
+        // bound to the leader.
         if Some(key.lease) != self.lease.id {
             self.actions.push(HaAction::RevokeLease(key.lease, RevokeReason::LeaderEnded));
         }
@@ -160,8 +162,8 @@ impl HaCore {
         key.is_some_and(|key| key.address == self.me.rpc.to_string() && Some(key.lease) == self.lease.id)
     }
 
-    /// Handles an election of this master whose result it no longer waited for. It leads if its copy is ready, and otherwise
-    /// deletes the key.
+    /// Handles an election of this master whose result it no longer waited for. It leads if its
+    /// copy is ready, and otherwise deletes the key.
     fn settle_own_key(&mut self, now: Mono) {
         let RoleState::Standby(follower) = &self.role else { return };
         let is_ready = matches!(follower.step, CandidateStep::Prepared { .. });
@@ -195,10 +197,12 @@ impl HaCore {
         }
     }
 
-    /// Records the times from which on no master has led, and another one has led with this copy's ID.
+    /// Records the times from which on no master has led, and another one has led with this copy's
+    /// ID.
     fn note_absence(&mut self, now: Mono) {
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
-        // Each creation of the key changes the sync record. So while the record is the same, the key did not exist.
+        // Each creation of the key changes the sync record. So while the record is the same, the
+        // key did not exist.
         let revision = seen.sync_revision();
         let before = follower.absent_since.filter(|_| follower.absent_revision == revision);
         follower.absent_since = seen.leader.is_none().then(|| before.unwrap_or(now));
@@ -209,15 +213,16 @@ impl HaCore {
         follower.same_id_since = has_same_id.then(|| follower.same_id_since.unwrap_or(now));
     }
 
-    /// Whether a master leads that does not support the sync record, so that this copy, which is in it, may lack
-    /// changes.
+    /// Whether a master leads that does not support the sync record, so that this copy, which is in
+    /// it, may lack changes.
     fn is_leader_unknown(&self) -> bool {
         let key = self.seen.as_ref().and_then(|seen| seen.leader.as_ref());
         let (Some(key), Some(sync)) = (key, self.sync_record()) else { return false };
         key.names_a_master() && key.address != sync.rpc && sync.includes(self.me.id)
     }
 
-    /// An earlier process of this master may have led. A leader makes no promise, and its key can be deleted.
+    /// An earlier process of this master may have led. A leader makes no promise, and its key can
+    /// be deleted.
     fn revoke_earlier_process(&mut self, now: Mono) {
         let (RoleState::Standby(follower), Some(seen)) = (&mut self.role, &self.seen) else { return };
         if seen.sync.as_ref().is_none_or(|(sync, _)| sync.leader != self.me.id) {

@@ -6,8 +6,8 @@ use crate::ha::action::{HaMessage, StandbyAck};
 use crate::ha::member::{MemberId, MemberInfo};
 use mcctl_base::Mono;
 
-/// If making a copy ready has made no progress for this time, it has failed. Sorting a hundred million objects takes some ten
-/// seconds.
+/// If making a copy ready has made no progress for this time, it has failed. Sorting a hundred
+/// million objects takes some ten seconds.
 const PREPARATION_STUCK: Duration = Duration::from_secs(30);
 
 /// The state of a standby.
@@ -17,7 +17,8 @@ pub(super) struct Follower {
     pub stream: Option<MemberId>,
     /// The last change of the leader that the copy contains.
     pub applied: u64,
-    /// The stream belongs to another copy, which will replace this one. Changes of this one are not acknowledged over it.
+    /// The stream belongs to another copy, which will replace this one. Changes of this one are not
+    /// acknowledged over it.
     pub is_replacing: bool,
     /// The copy was written by a master without a cluster, and has followed no leader.
     pub is_original: bool,
@@ -27,17 +28,19 @@ pub(super) struct Follower {
     pub promised_until: Mono,
     /// The stamp of the ping that the promise answers.
     pub echo: Option<u64>,
-    /// Send time of the last read of etcd that found the key of the leader that this standby follows.
+    /// Send time of the last read of etcd that found the key of the leader that this standby
+    /// follows.
     pub key_seen: Option<Mono>,
     /// The same time on the leader's clock, or an earlier one.
     pub key_seen_there: Option<u64>,
     /// Time from which on a master at another address has led with this copy's ID.
     pub same_id_since: Option<Mono>,
-    /// Time from which on no master has led. `absent_revision` is the mod revision of the sync record since then.
+    /// Time from which on no master has led. `absent_revision` is the mod revision of the sync
+    /// record since then.
     pub absent_since: Option<Mono>,
     pub absent_revision: u64,
-    /// The leader has requested that this standby take over after this change. The request ends with the stream, over which
-    /// the leader can cancel it.
+    /// The leader has requested that this standby take over after this change. The request ends
+    /// with the stream, over which the leader can cancel it.
     pub take_over: Option<u64>,
     pub recreating: Option<Mono>,
     pub step: CandidateStep,
@@ -54,7 +57,8 @@ pub(super) enum CandidateStep {
     None,
     /// The copy is being made ready.
     Preparing { lossy: bool, expected_sync: u64 },
-    /// The copy is ready. It is kept as long as the sync record includes it, because it may be the last one.
+    /// The copy is ready. It is kept as long as the sync record includes it, because it may be the
+    /// last one.
     Prepared { lossy: bool, expected_sync: u64 },
     /// The transaction was sent, and its result is unknown.
     Electing { lossy: bool, sent: Mono, expected_sync: u64 },

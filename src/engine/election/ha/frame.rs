@@ -54,7 +54,8 @@ pub struct Frame {
     pub payload: Bytes,
 }
 
-/// The bytes are not a frame. The stream must be closed, because the start of the next frame is unknown.
+/// The bytes are not a frame. The stream must be closed, because the start of the next frame is
+/// unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFrameError {
     #[error("unknown frame type {0}: does the peer run a newer release?")]

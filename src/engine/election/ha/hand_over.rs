@@ -1,5 +1,5 @@
-//! A planned hand-over: changes are held, the standby makes its copy ready, the leader deletes its key, and the standby
-//! creates its own.
+//! A planned hand-over: changes are held, the standby makes its copy ready, the leader deletes its
+//! key, and the standby creates its own.
 
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use crate::ha::record::{HandOverTxn, SyncRecord, TxnOutcome};
 use crate::ha::state::{HaCore, RoleState};
 use mcctl_base::Mono;
 
-/// A hand-over that makes no progress for this long is cancelled. A standby that makes its copy ready reports progress with each
-/// answer to a ping. After the key was deleted, [`RELEASED_TIMEOUT`] applies while the successor is connected.
+/// A hand-over that makes no progress for this long is cancelled. A standby that makes its copy
+/// ready reports progress with each answer to a ping. After the key was deleted,
+/// [`RELEASED_TIMEOUT`] applies while the successor is connected.
 pub(super) const HAND_OVER_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A connected successor must be elected within this time after the key was deleted. It covers a second request to etcd, which is sent after
-/// one second without a response.
+/// A connected successor must be elected within this time after the key was deleted. It covers a
+/// second request to etcd, which is sent after one second without a response.
 pub(super) const RELEASED_TIMEOUT: Duration = Duration::from_millis(2500);
 
 impl HaCore {
@@ -48,8 +49,8 @@ impl HaCore {
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::TakeOver { last }));
     }
 
-    /// Handles the report that the standby `from` is ready to serve. The report may belong to an earlier hand-over, and the
-    /// copy may then lack changes, so all must be acknowledged.
+    /// Handles the report that the standby `from` is ready to serve. The report may belong to an
+    /// earlier hand-over, and the copy may then lack changes, so all must be acknowledged.
     pub(super) fn note_ready(&mut self, now: Mono, from: MemberId) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let acked = leader.replicas.get(from).map_or(0, |replica| replica.acked);
@@ -64,8 +65,9 @@ impl HaCore {
         }
     }
 
-    /// Deletes the key, if the successor is ready. With asynchronous acknowledgements, responses may have been sent for changes
-    /// that a standby lacks. All standbys that can be elected must have them first.
+    /// Deletes the key, if the successor is ready. With asynchronous acknowledgements, responses
+    /// may have been sent for changes that a standby lacks. All standbys that can be elected must
+    /// have them first.
     pub(super) fn delete_key(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = leader.hand_over.as_mut().filter(|it| it.step == HandOverStep::Ready) else { return };
@@ -81,7 +83,8 @@ impl HaCore {
         self.request_deletion();
     }
 
-    /// The record states that the hand-over was completed, so each copy that it lists has all changes.
+    /// The record states that the hand-over was completed, so each copy that it lists has all
+    /// changes.
     fn request_deletion(&mut self) {
         let RoleState::Leader(leader) = &self.role else { return };
         let sync = SyncRecord { handed_over: true, ..self.record(leader, leader.listed.clone()) };
@@ -123,7 +126,8 @@ impl HaCore {
                 self.release(now);
             }
             HandOverStep::Releasing if leader.is_key_gone => {
-                // The key expired before it was deleted, so the record does not state that the hand-over was completed.
+                // The key expired before it was deleted, so the record does not state that the
+                // hand-over was completed.
                 if let Some(hand_over) = &mut leader.hand_over {
                     hand_over.step = HandOverStep::Ready;
                     hand_over.since = now;
@@ -145,8 +149,9 @@ impl HaCore {
         self.actions.push(HaAction::Send(hand_over.to, HaMessage::Released));
     }
 
-    /// Ends a hand-over whose standby is disconnected, or makes no progress. That of a process that is about to end is not cancelled:
-    /// changes stay held, and a standby that has everything can still be elected.
+    /// Ends a hand-over whose standby is disconnected, or makes no progress. That of a process that
+    /// is about to end is not cancelled: changes stay held, and a standby that has everything can
+    /// still be elected.
     pub(super) fn advance_hand_over(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(hand_over) = &mut leader.hand_over else { return };
@@ -175,12 +180,13 @@ impl HaCore {
         self.delete_key(now);
     }
 
-    /// Cancels the hand-over: this master keeps leading. The standby, whose copy may be ready to serve, follows again
-    /// after it has connected again.
+    /// Cancels the hand-over: this master keeps leading. The standby, whose copy may be ready to
+    /// serve, follows again after it has connected again.
     pub(super) fn cancel_hand_over(&mut self, now: Mono, problem: HandOverProblem) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         let Some(HandOver { to, .. }) = leader.hand_over.take() else { return };
-        // It stays in the sync record, because it has all changes, until a response has waited for it for too long.
+        // It stays in the sync record, because it has all changes, until a response has waited for
+        // it for too long.
         self.actions.push(HaAction::Send(to, HaMessage::Cancel));
         self.actions.push(HaAction::HoldChanges(false));
         self.actions.push(HaAction::ReportHandOver(problem));

@@ -26,7 +26,8 @@ impl HaCore {
     pub(super) fn settle_leader(&mut self, now: Mono) {
         self.ping_standbys(now);
         let RoleState::Leader(leader) = &mut self.role else { return };
-        // The copy of a standby that takes over no longer changes. An earlier call that was admitted may still add a change.
+        // The copy of a standby that takes over no longer changes. An earlier call that was
+        // admitted may still add a change.
         let successor = leader.hand_over.map(|hand_over| hand_over.to);
         leader.replicas.expire(now, self.config.standby_timeout, leader.appended, successor);
         if leader.writing.is_none() && !leader.must_write {

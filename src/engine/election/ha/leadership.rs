@@ -14,10 +14,11 @@ pub(super) struct Leader {
     pub ack: AckMode,
     /// Mod revision of the sync record. The next write compares it.
     pub sync_revision: u64,
-    /// Time at which this revision was received. If a read that was sent later finds a lower one, etcd has lost its
-    /// data.
+    /// Time at which this revision was received. If a read that was sent later finds a lower one,
+    /// etcd has lost its data.
     pub written_at: Mono,
-    /// The lease of the leader's key. It may be that of a standby, which has created the key again. 0: none.
+    /// The lease of the leader's key. It may be that of a standby, which has created the key again.
+    /// 0: none.
     pub key_lease: i64,
     pub is_key_gone: bool,
     /// The key existed at this time.
@@ -25,7 +26,8 @@ pub(super) struct Leader {
     /// The standbys in the sync record.
     pub listed: Vec<MemberId>,
     pub alone_since: Option<u64>,
-    /// The result of a write is unknown. Another write must succeed before a standby may be removed.
+    /// The result of a write is unknown. Another write must succeed before a standby may be
+    /// removed.
     pub must_write: bool,
     /// The last change of the state.
     pub appended: u64,
@@ -82,8 +84,8 @@ impl Leader {
         if self.waits_for_standby() { self.replicas.acked(self.appended) } else { self.appended }
     }
 
-    /// Whether responses to changes wait for a standby. During a hand-over they always do: the successor has the changes
-    /// that it has acknowledged, and no others.
+    /// Whether responses to changes wait for a standby. During a hand-over they always do: the
+    /// successor has the changes that it has acknowledged, and no others.
     pub(super) fn waits_for_standby(&self) -> bool {
         let is_awaited =
             self.ack == AckMode::Sync || self.is_handing_over() && !is_planted(HaMistake::HandOverNotAwaited);
@@ -124,8 +126,8 @@ pub(super) struct HandOver {
     /// Time at which the step began, or the standby last made progress.
     pub since: Mono,
     pub step: HandOverStep,
-    /// The process is about to end, so the hand-over is never cancelled: changes stay held, so a standby that is late still
-    /// has all of them.
+    /// The process is about to end, so the hand-over is never cancelled: changes stay held, so a
+    /// standby that is late still has all of them.
     pub is_final: bool,
 }
 
@@ -136,7 +138,8 @@ pub(super) enum HandOverStep {
     Holding,
     /// The standby makes its copy ready.
     Preparing,
-    /// It is ready. The other standbys in the sync record, which may be elected instead, receive the last change.
+    /// It is ready. The other standbys in the sync record, which may be elected instead, receive
+    /// the last change.
     Ready,
     /// Requests are no longer answered, and the key is being deleted.
     Releasing,

@@ -5,13 +5,15 @@ use mcctl_base::Mono;
 /// The limits up to which responses may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseLimits {
-    /// Responses may be sent before this time. `None`: this master processes no more requests, because it hands over.
-    /// The time that was published before still applies to waiting responses.
+    /// Responses may be sent before this time. `None`: this master processes no more requests,
+    /// because it hands over. The time that was published before still applies to waiting
+    /// responses.
     pub fence: Option<Mono>,
     /// Responses to changes up to this one may be sent. `None`: they wait for no standby.
     pub acked: Option<u64>,
-    /// The required standbys have all changes up to this one, and so has every master that is elected. Responses to changes that
-    /// hand out or free memory wait for this in every mode. `None`: no standby is required.
+    /// The required standbys have all changes up to this one, and so has every master that is
+    /// elected. Responses to changes that hand out or free memory wait for this in every mode.
+    /// `None`: no standby is required.
     pub replicated: Option<u64>,
 }
 
@@ -23,8 +25,8 @@ pub trait ResponseGate {
     /// Makes the limits visible to all threads that send responses.
     fn publish(&self, limits: ResponseLimits);
 
-    /// The last change that a thread may have answered without reading the limits that were published last. A thread
-    /// appends a change before it reads the limits. So this value must be read in a defined order with the appends, for
-    /// example under their lock.
+    /// The last change that a thread may have answered without reading the limits that were
+    /// published last. A thread appends a change before it reads the limits. So this value must be
+    /// read in a defined order with the appends, for example under their lock.
     fn appended_before_publish(&self) -> u64;
 }

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use mcctl_base::HostPort;
 
-/// Names one copy of the state. A master takes a new random ID when it discards its copy, and when it starts, unless
-/// its data directory contains everything that it has acknowledged. So an ID in the sync record never refers to a copy
-/// with other contents: that copy still exists, or no copy has the ID.
+/// Names one copy of the state. A master takes a new random ID when it discards its copy, and when
+/// it starts, unless its data directory contains everything that it has acknowledged. So an ID in
+/// the sync record never refers to a copy with other contents: that copy still exists, or no copy
+/// has the ID.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct MemberId(pub u64);
@@ -56,9 +57,9 @@ impl TryFrom<String> for MemberId {
     }
 }
 
-/// Names the changes that one leader makes from its election on. The changes before them belong to another history. It
-/// is random, and a master that is elected again gets a new one: after a restart, its changes may differ from those
-/// that standbys received from it before.
+/// Names the changes that one leader makes from its election on. The changes before them belong to
+/// another history. It is random, and a master that is elected again gets a new one: after a
+/// restart, its changes may differ from those that standbys received from it before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryId(pub u64);
 

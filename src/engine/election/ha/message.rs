@@ -91,7 +91,8 @@ impl HaMessage {
     }
 }
 
-/// The changes in a frame of the kind `Changes`: when they were written, and each one's length and records.
+/// The changes in a frame of the kind `Changes`: when they were written, and each one's length and
+/// records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changes<'a> {
     /// Wall-clock time of the leader.
@@ -164,7 +165,8 @@ impl SnapshotEnd {
     }
 }
 
-/// Digests of a part of the state. Each covers other object slots, because a digest of all objects would take too long.
+/// Digests of a part of the state. Each covers other object slots, because a digest of all objects
+/// would take too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateDigest {
     /// The first object slot, and the number of slots.

@@ -7,7 +7,8 @@ pub enum HaMistake {
     FenceNotChecked,
     /// The gate lets responses pass that the required standbys have not acknowledged.
     AcknowledgementNotAwaited,
-    /// PutStart and the other changes that hand out or free memory are answered before the standbys have them.
+    /// PutStart and the other changes that hand out or free memory are answered before the standbys
+    /// have them.
     StartAnsweredEarly,
     /// PutEnd is answered before the standbys have it.
     EndAnsweredEarly,
@@ -21,9 +22,11 @@ pub enum HaMistake {
     AcknowledgedBeforeStored,
     /// A copy that may lack changes keeps its objects when it is promoted.
     LossyObjectsKept,
-    /// With asynchronous acknowledgements, a response to a change does not wait for the standby that takes over.
+    /// With asynchronous acknowledgements, a response to a change does not wait for the standby
+    /// that takes over.
     HandOverNotAwaited,
-    /// With asynchronous acknowledgements, a hand-over does not wait for the other standbys in the sync record.
+    /// With asynchronous acknowledgements, a hand-over does not wait for the other standbys in the
+    /// sync record.
     ListedNotAwaited,
     /// A candidate drops its objects although its copy is complete.
     CompleteCopyDropped,

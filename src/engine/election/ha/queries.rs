@@ -14,7 +14,8 @@ use mcctl_base::{HostPort, Mono};
 pub enum OutageLimit {
     /// As long as its standbys in sync respond: without etcd, no other master is elected.
     WhileStandbysRespond,
-    /// For this time, if its standbys in sync respond. Later, a master that is not in sync may be promoted.
+    /// For this time, if its standbys in sync respond. Later, a master that is not in sync may be
+    /// promoted.
     WithStandbys(Duration),
     /// For this time: it has no standby, and its lease ends.
     Lease(Duration),
@@ -108,8 +109,8 @@ impl HaCore {
         })
     }
 
-    /// The last change whose freed memory may be used again: all required standbys have it. `appended` is the last
-    /// change of the state.
+    /// The last change whose freed memory may be used again: all required standbys have it.
+    /// `appended` is the last change of the state.
     pub fn replicated(&self, appended: u64) -> u64 {
         if let RoleState::Leader(leader) = &self.role { leader.replicas.acked(appended) } else { 0 }
     }
@@ -146,7 +147,8 @@ impl HaCore {
         Some(format!("{why}; {then} (--when-not-in-sync)"))
     }
 
-    /// The reason for which this standby is not promoted, although no master has led for some seconds.
+    /// The reason for which this standby is not promoted, although no master has led for some
+    /// seconds.
     pub fn not_promoted(&self, now: Mono) -> Option<String> {
         let RoleState::Standby(follower) = &self.role else { return None };
         follower.absent_since.filter(|since| now.since(*since) >= WITHOUT_LEADER)?;
@@ -167,32 +169,33 @@ impl HaCore {
         self.sync_record().is_none_or(|sync| sync.includes(self.me.id))
     }
 
-    /// Whether this standby's copy certainly contains everything that was acknowledged. Without a record, only a copy that is
-    /// empty, or has been in no cluster, is certainly complete.
+    /// Whether this standby's copy certainly contains everything that was acknowledged. Without a
+    /// record, only a copy that is empty, or has been in no cluster, is certainly complete.
     pub(super) fn is_complete(&self) -> bool {
         let RoleState::Standby(follower) = &self.role else { return false };
         self.sync_record()
             .map_or(follower.applied == 0 || follower.is_original, |sync| sync.is_complete(self.me.id, self.config.ack))
     }
 
-    /// The policy of this master while it is not in sync: the later promotion of its own policy and the leader's.
+    /// The policy of this master while it is not in sync: the later promotion of its own policy and
+    /// the leader's.
     pub(super) fn not_in_sync_policy(&self) -> NotInSyncPolicy {
         let own = self.config.not_in_sync;
         let leader = self.sync_record().and_then(|sync| sync.when_not_in_sync);
         leader.map_or(own, |leader| own.later(leader))
     }
 
-    /// Whether the only copy in the sync record was that of an earlier process at this master's address, which has
-    /// ended.
+    /// Whether the only copy in the sync record was that of an earlier process at this master's
+    /// address, which has ended.
     pub(super) fn is_last_copy_gone(&self) -> bool {
         self.sync_record().is_some_and(|sync| {
             sync.in_sync.is_empty() && sync.leader != self.me.id && sync.rpc == self.me.rpc.to_string()
         })
     }
 
-    /// Promises bind only standbys in sync. If others may be promoted without a leader's key for some time, promises
-    /// count only for that time after the key is known to have existed: after the last renewal of the lease, or after
-    /// this master or a standby has seen it.
+    /// Promises bind only standbys in sync. If others may be promoted without a leader's key for
+    /// some time, promises count only for that time after the key is known to have existed: after
+    /// the last renewal of the lease, or after this master or a standby has seen it.
     pub(super) fn promises_count_until(&self) -> Mono {
         match self.config.not_in_sync {
             NotInSyncPolicy::Wait => Mono(u64::MAX),

@@ -18,8 +18,8 @@ pub struct LeaderKey {
 }
 
 impl LeaderKey {
-    /// Beginning of a value that masters later than 0.3.13 store for a moment before their address. The leader is
-    /// known, but not ready.
+    /// Beginning of a value that masters later than 0.3.13 store for a moment before their address.
+    /// The leader is known, but not ready.
     pub const WARMING: &str = "__mooncake_service_warming__:";
 
     /// Whether the key names a master that leads.
@@ -33,7 +33,8 @@ impl LeaderKey {
     }
 }
 
-/// The masters that can be elected. With `--ha-ack sync`, each has all changes that were acknowledged.
+/// The masters that can be elected. With `--ha-ack sync`, each has all changes that were
+/// acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncRecord {
     /// Version of this format: [`SyncRecord::FORMAT`].
@@ -49,13 +50,16 @@ pub struct SyncRecord {
     /// The last change before the leader began to answer without a standby.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_since: Option<u64>,
-    /// The leader's policy, on which its fence relies. `None`: written by a release that does not have it.
+    /// The leader's policy, on which its fence relies. `None`: written by a release that does not
+    /// have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_not_in_sync: Option<NotInSyncPolicy>,
-    /// The condition on which the leader sends responses. `None`: written by a release that does not have it.
+    /// The condition on which the leader sends responses. `None`: written by a release that does
+    /// not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack: Option<AckMode>,
-    /// The leader has handed over: it no longer answers, and all listed copies have its last change.
+    /// The leader has handed over: it no longer answers, and all listed copies have its last
+    /// change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub handed_over: bool,
 }
@@ -84,8 +88,9 @@ impl SyncRecord {
         self.leader == id || self.in_sync.contains(&id)
     }
 
-    /// Whether this copy contains everything that was acknowledged. A copy of a leader that does not wait for its standbys
-    /// may lack changes, until the leader has handed over. `default` is the mode of a record without one.
+    /// Whether this copy contains everything that was acknowledged. A copy of a leader that does
+    /// not wait for its standbys may lack changes, until the leader has handed over. `default` is
+    /// the mode of a record without one.
     pub fn is_complete(&self, id: MemberId, default: AckMode) -> bool {
         let is_acknowledged = self.handed_over || self.ack.unwrap_or(default) == AckMode::Sync;
         self.leader == id || self.in_sync.contains(&id) && is_acknowledged
@@ -116,7 +121,8 @@ impl Observation {
     }
 }
 
-/// Creates the leader's key and writes the sync record, if the key does not exist and the record was not changed.
+/// Creates the leader's key and writes the sync record, if the key does not exist and the record
+/// was not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionTxn {
     pub address: String,

@@ -15,8 +15,8 @@ const LAG_MAX: u64 = 4096;
 pub enum ReplicaPhase {
     /// It is still catching up. Responses do not wait for it.
     Following,
-    /// Responses wait for it. It will be listed once it has all changes up to this one, which is not known at first:
-    /// see [`ReplicaSet::require_from`].
+    /// Responses wait for it. It will be listed once it has all changes up to this one, which is
+    /// not known at first: see [`ReplicaSet::require_from`].
     Joining { from: Option<u64> },
     /// It is listed in the sync record.
     InSync,
@@ -30,7 +30,8 @@ pub struct Replica {
     pub phase: ReplicaPhase,
     /// The last change that it has acknowledged.
     pub acked: u64,
-    /// Time at which it last sent an acknowledgement that shows progress, or had nothing to acknowledge.
+    /// Time at which it last sent an acknowledgement that shows progress, or had nothing to
+    /// acknowledge.
     pub progress_at: Mono,
     /// It does not stand for election before this time, on the leader's clock.
     pub promised_until: Mono,
@@ -84,8 +85,8 @@ impl ReplicaSet {
         }
     }
 
-    /// A standby acknowledges all changes up to `applied`. `appended` is the leader's last change. `is_listed`: the sync record
-    /// lists it, and no record without it can still be written.
+    /// A standby acknowledges all changes up to `applied`. `appended` is the leader's last change.
+    /// `is_listed`: the sync record lists it, and no record without it can still be written.
     pub(super) fn ack(&mut self, now: Mono, id: MemberId, applied: u64, appended: u64, is_listed: bool) {
         let Some(replica) = self.members.get_mut(&id) else { return };
         let is_progress = applied > replica.acked || applied >= appended;
@@ -104,12 +105,14 @@ impl ReplicaSet {
         }
     }
 
-    /// Whether a standby has begun to join, and [`require_from`](Self::require_from) was not called since.
+    /// Whether a standby has begun to join, and [`require_from`](Self::require_from) was not called
+    /// since.
     pub(super) fn has_new_joining(&self) -> bool {
         self.members.values().any(|replica| replica.phase == ReplicaPhase::Joining { from: None })
     }
 
-    /// All later responses wait for the joining standbys. Changes up to `appended` may have been answered before.
+    /// All later responses wait for the joining standbys. Changes up to `appended` may have been
+    /// answered before.
     pub(super) fn require_from(&mut self, appended: u64) {
         for replica in self.members.values_mut() {
             if replica.phase == (ReplicaPhase::Joining { from: None }) {
@@ -141,9 +144,10 @@ impl ReplicaSet {
         }
     }
 
-    /// Marks the required standbys that have not acknowledged for `timeout`, although they lack changes: `appended` is the leader's
-    /// last one. A standby that has all changes stays in the sync record, so that it can be elected, unless it is disconnected and
-    /// another one in sync is connected. So does `successor`, which takes over.
+    /// Marks the required standbys that have not acknowledged for `timeout`, although they lack
+    /// changes: `appended` is the leader's last one. A standby that has all changes stays in the
+    /// sync record, so that it can be elected, unless it is disconnected and another one in sync is
+    /// connected. So does `successor`, which takes over.
     pub(super) fn expire(&mut self, now: Mono, timeout: Duration, appended: u64, successor: Option<MemberId>) {
         let is_any_connected = self.members.values().any(|replica| replica.is_connected && replica.is_in_sync());
         for (id, replica) in &mut self.members {
@@ -157,13 +161,14 @@ impl ReplicaSet {
         }
     }
 
-    /// Extends the time limits by `gap`, in which the leader did not run and could not receive acknowledgements.
+    /// Extends the time limits by `gap`, in which the leader did not run and could not receive
+    /// acknowledgements.
     pub(super) fn postpone(&mut self, gap: Duration) {
         self.members.values_mut().for_each(|replica| replica.progress_at = replica.progress_at + gap);
     }
 
-    /// The sync record lists exactly these standbys, and no write of another one can still succeed. Responses need not
-    /// wait for the others that do not acknowledge.
+    /// The sync record lists exactly these standbys, and no write of another one can still succeed.
+    /// Responses need not wait for the others that do not acknowledge.
     pub(super) fn release_unlisted(&mut self, listed: &[MemberId]) {
         for (id, replica) in &mut self.members {
             if replica.phase == ReplicaPhase::Leaving && !listed.contains(id) {
@@ -191,7 +196,8 @@ impl ReplicaSet {
         self.members.iter().filter(move |(_, replica)| is_wanted(replica)).map(|(id, _)| *id)
     }
 
-    /// A sync record that lists exactly these standbys was written, and no write before it can still succeed.
+    /// A sync record that lists exactly these standbys was written, and no write before it can
+    /// still succeed.
     pub(super) fn list(&mut self, ids: &[MemberId]) {
         for (id, replica) in &mut self.members {
             if ids.contains(id) && matches!(replica.phase, ReplicaPhase::Joining { .. }) {

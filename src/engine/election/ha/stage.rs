@@ -62,7 +62,8 @@ impl HaCore {
         }
     }
 
-    /// Whether this standby is a candidate whose copy may lack changes. Its objects are dropped before it leads.
+    /// Whether this standby is a candidate whose copy may lack changes. Its objects are dropped
+    /// before it leads.
     pub fn is_dropping(&self) -> bool {
         matches!(&self.role, RoleState::Standby(follower) if follower.step.is_lossy())
     }

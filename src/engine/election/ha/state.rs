@@ -1,4 +1,5 @@
-//! The state of a master's core: the role, the lease, and the records that were last read from etcd.
+//! The state of a master's core: the role, the lease, and the records that were last read from
+//! etcd.
 
 use std::time::Duration;
 
@@ -12,10 +13,12 @@ use mcctl_base::Mono;
 
 /// A request to etcd without a result is repeated after this time.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause after a request to etcd that failed. It may have failed at once, because its port is closed.
+/// Pause after a request to etcd that failed. It may have failed at once, because its port is
+/// closed.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Decides the actions of one master. [`handle`](HaCore::handle) changes it; the other methods only read it.
+/// Decides the actions of one master. [`handle`](HaCore::handle) changes it; the other methods only
+/// read it.
 #[derive(Debug)]
 pub struct HaCore {
     pub(super) config: HaConfig,

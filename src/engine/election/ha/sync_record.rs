@@ -1,4 +1,5 @@
-//! A leader's records in etcd: it keeps the sync record up to date, and creates its key again after it has expired.
+//! A leader's records in etcd: it keeps the sync record up to date, and creates its key again after
+//! it has expired.
 
 use crate::ha::action::{HaAction, HandOverProblem};
 use crate::ha::hand_over::{HAND_OVER_TIMEOUT, RELEASED_TIMEOUT};
@@ -26,7 +27,8 @@ impl HaCore {
     pub(super) fn write_sync_record(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &self.role else { return };
         let is_writing = leader.writing.is_some_and(|write| now.since(write.sent) < REQUEST_TIMEOUT);
-        // A standby has created the key again. If it is removed from the record, its promises no longer count.
+        // A standby has created the key again. If it is removed from the record, its promises no
+        // longer count.
         let lease = self.live_lease(now).filter(|id| leader.key_lease != 0 && leader.key_lease != *id);
         let is_needed = leader.must_write || !leader.lists_wanted() || lease.is_some();
         if is_writing || !is_needed || now < leader.retry_at || leader.is_key_gone || leader.has_released() {
@@ -80,7 +82,8 @@ impl HaCore {
         }
     }
 
-    /// Handles a key that has expired, or whose lease was revoked. No other master was elected, because the sync record is unchanged.
+    /// Handles a key that has expired, or whose lease was revoked. No other master was elected,
+    /// because the sync record is unchanged.
     pub(super) fn create_key_again(&mut self, now: Mono) {
         let RoleState::Leader(leader) = &self.role else { return };
         let Some(lease) = self.lease.id else { return };
@@ -148,7 +151,8 @@ impl HaCore {
         }
         match &seen.sync {
             Some((sync, revision)) if *revision != leader.sync_revision => {
-                // A standby wrote it for this leader, or a write whose result was unknown has succeeded.
+                // A standby wrote it for this leader, or a write whose result was unknown has
+                // succeeded.
                 leader.sync_revision = *revision;
                 leader.listed.clone_from(&sync.in_sync);
                 leader.must_write = true;

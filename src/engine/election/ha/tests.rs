@@ -50,7 +50,8 @@ impl Master {
         std::mem::take(&mut self.actions)
     }
 
-    /// Takes the transactions with which it has stood for election since the last call. Other actions are dropped.
+    /// Takes the transactions with which it has stood for election since the last call. Other
+    /// actions are dropped.
     fn take_elections(&mut self) -> Vec<ElectionTxn> {
         let txn = |action| if let HaAction::Elect(txn) = action { Some(txn) } else { None };
         self.take_actions().into_iter().filter_map(txn).collect()
@@ -583,7 +584,8 @@ fn a_timer_that_was_handled_is_not_due_again() {
     }
 }
 
-/// A leader whose successor is ready and has everything, after it has deleted its key at 480 ms. Its process ends, or not.
+/// A leader whose successor is ready and has everything, after it has deleted its key at 480 ms.
+/// Its process ends, or not.
 fn released(is_ending: bool) -> Master {
     let mut master = with_standbys(AckMode::Sync);
     master.handle(at(450), HaEvent::StepDown { is_ending });

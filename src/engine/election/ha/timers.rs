@@ -10,14 +10,16 @@ use mcctl_base::Mono;
 
 /// A leader may create its own expired key again in this time, before its standby does.
 pub(super) const OWN_RECREATION: Duration = Duration::from_millis(100);
-/// Without a sync record, a master does not stand for election before this time has passed without a leader. A leader that is
-/// alive, whose records etcd has lost, creates them again in this time: it reads etcd once a second, and may need a new lease.
+/// Without a sync record, a master does not stand for election before this time has passed without
+/// a leader. A leader that is alive, whose records etcd has lost, creates them again in this time:
+/// it reads etcd once a second, and may need a new lease.
 pub(super) const NO_RECORD_PAUSE: Duration = Duration::from_secs(3);
-/// The key of an earlier process with this copy's ID, at another address, expires within this time. After it, another
-/// process has that ID.
+/// The key of an earlier process with this copy's ID, at another address, expires within this time.
+/// After it, another process has that ID.
 pub(super) const SAME_ID_MAX: Duration = Duration::from_secs(5);
 
-/// The events that a master waits for. The promotion of a copy that is not in sync has no timer: it follows a read of etcd.
+/// The events that a master waits for. The promotion of a copy that is not in sync has no timer: it
+/// follows a read of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HaTimer {
     /// The next renewal of the lease.
@@ -58,8 +60,8 @@ impl HaCore {
         self.next_timer().map_or(Mono(u64::MAX), |(_, at)| at)
     }
 
-    /// The timer that is due next, and its time. Timers that were due before have been handled: their work waits for an
-    /// event.
+    /// The timer that is due next, and its time. Timers that were due before have been handled:
+    /// their work waits for an event.
     pub fn next_timer(&self) -> Option<(HaTimer, Mono)> {
         let mut next = None;
         self.visit_timers(&mut |timer, at| {

@@ -15,7 +15,8 @@ use mcctl_sys::env::{Env, RealEnv, deadline};
 /// The follower's pause after a failed watch.
 const READ_PAUSE: Duration = Duration::from_secs(1);
 
-/// The real environment, in which the pause after a failure does not end, and all other waits are short.
+/// The real environment, in which the pause after a failure does not end, and all other waits are
+/// short.
 #[derive(Clone, Default)]
 struct PausedEnv {
     real: RealEnv,

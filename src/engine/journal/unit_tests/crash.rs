@@ -1,4 +1,5 @@
-//! Random use of a data directory with crashes at random operations, compared with a list of promised changes.
+//! Random use of a data directory with crashes at random operations, compared with a list of
+//! promised changes.
 
 use std::collections::BTreeMap;
 
@@ -86,8 +87,8 @@ pub(super) struct CrashRun<'a> {
     /// The number of entries that survive a killed process, and a power loss.
     flushed: u64,
     durable: u64,
-    /// The number of entries that the running kernel or a log file states to be stored. If the end of the log is damaged, they are recovered,
-    /// or the directory is refused.
+    /// The number of entries that the running kernel or a log file states to be stored. If the end
+    /// of the log is damaged, they are recovered, or the directory is refused.
     stated: u64,
     counts: &'a mut CrashCounts,
 }
@@ -249,7 +250,8 @@ impl CrashRun<'_> {
         }
     }
 
-    /// Compares the recovered entries with the appended ones, of which the first `promised` must be present.
+    /// Compares the recovered entries with the appended ones, of which the first `promised` must be
+    /// present.
     fn check(&self, found: &RecoveredEntries, promised: u64) -> Result<(), BrokenPromise> {
         let recovered = &found.entries;
         if let Some(sequence) = found.gap {
@@ -265,9 +267,10 @@ impl CrashRun<'_> {
         }
     }
 
-    /// Damages one file. If it is a snapshot, everything is recovered. Otherwise everything is recovered, or an error names the file and the
-    /// offset. Only the end of the log may be missing if a log file was damaged, because damage there looks like a torn write. It contains
-    /// nothing that is stated to be stored.
+    /// Damages one file. If it is a snapshot, everything is recovered. Otherwise everything is
+    /// recovered, or an error names the file and the offset. Only the end of the log may be missing
+    /// if a log file was damaged, because damage there looks like a torn write. It contains nothing
+    /// that is stated to be stored.
     fn damage(&mut self) -> Result<(), BrokenPromise> {
         let before = open(&self.storage).and_then(|dir| recover(&dir)).map_err(BrokenPromise::Refused)?;
         self.check(&before, self.flushed)?;

@@ -10,8 +10,9 @@ const COUNT: u64 = 61;
 const NEWEST: &str = "snapshot-00000000000000000040";
 const OLDER: &str = "snapshot-00000000000000000020";
 
-/// A directory with snapshots after the frames 20 and 40, and 16 frames in each of the log files 2 to 4. The frames 41 to 60 are after
-/// the newest snapshot, and frame 61 proves that they were durable.
+/// A directory with snapshots after the frames 20 and 40, and 16 frames in each of the log files
+/// 2 to 4. The frames 41 to 60 are after the newest snapshot, and frame 61 proves that they were
+/// durable.
 fn filled(crash: Crash) -> SimulatedStorage {
     let storage = SimulatedStorage::new(6);
     let (dir, log, _) = start(&storage, SMALL);

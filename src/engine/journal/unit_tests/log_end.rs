@@ -24,8 +24,8 @@ fn filled(crash: Crash) -> SimulatedStorage {
     storage.crash(crash)
 }
 
-/// Changes the bytes of the frames in the second file, and reads the directory. The result is the number of entries, or the position of the
-/// damage.
+/// Changes the bytes of the frames in the second file, and reads the directory. The result is the
+/// number of entries, or the position of the damage.
 fn read_with(storage: &SimulatedStorage, change: impl FnOnce(&mut [u8])) -> Result<usize, (String, u64, Corruption)> {
     let whole = storage.contents(&log_name(2)).unwrap();
     let mut bytes = whole.clone();

@@ -22,7 +22,8 @@ fn a_large_snapshot_is_written_and_synced_in_pieces() {
         snapshot.chunk(kind, &payload).unwrap();
     }
     dir.publish_snapshot(snapshot, SUMMARY, &log).unwrap();
-    // 12 MB: one write for each chunk and one for the trailer, a sync after 8 MiB and one at the end.
+    // 12 MB: one write for each chunk and one for the trailer, a sync after 8 MiB and one at the
+    // end.
     assert_eq!((count(StorageOperation::Write) - writes, count(StorageOperation::Sync) - syncs), (41, 2));
 
     let storage = storage.crash(Crash::Power);

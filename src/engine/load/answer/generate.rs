@@ -1,6 +1,7 @@
-//! SGLang's `/generate`. Every frame repeats the entire response so far, unless the server streams deltas
-//! (`--incremental-streaming-output`). Fully parsing each cumulative frame would take quadratic time, so only the token
-//! count is extracted from the frames between the first and the last.
+//! SGLang's `/generate`. Every frame repeats the entire response so far, unless the server streams
+//! deltas (`--incremental-streaming-output`). Fully parsing each cumulative frame would take
+//! quadratic time, so only the token count is extracted from the frames between the first and the
+//! last.
 
 use std::sync::LazyLock;
 
@@ -57,8 +58,8 @@ static META: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"meta_i
 static UNFINISHED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"finish_reason\":null"));
 static COUNT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"completion_tokens\":"));
 
-/// The end of a frame, from `meta_info` on, may be up to this many bytes longer than in the last parsed frame. The token count is searched
-/// only there.
+/// The end of a frame, from `meta_info` on, may be up to this many bytes longer than in the last
+/// parsed frame. The token count is searched only there.
 const GROWTH_BYTES: usize = 64;
 
 /// Extracts the token count from a frame that is not the last one (`finish_reason` is null).

@@ -15,8 +15,8 @@ use mcctl_base::text::one_line;
 
 pub use sse::{FrameTooLong, SseEvent, SseParser};
 
-/// Maximum size of the stored text of a response. The limit on token IDs is derived from it. Both limits are far above what any model
-/// generates.
+/// Maximum size of the stored text of a response. The limit on token IDs is derived from it. Both
+/// limits are far above what any model generates.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// A response exceeds a size limit.
@@ -67,7 +67,8 @@ pub struct CachedTokens {
 }
 
 impl CachedTokens {
-    /// Returns the sum over all tiers. The addition saturates, because a server may report arbitrary numbers.
+    /// Returns the sum over all tiers. The addition saturates, because a server may report
+    /// arbitrary numbers.
     pub fn tokens(&self) -> u32 {
         self.device.saturating_add(self.host).saturating_add(self.storage)
     }
@@ -142,15 +143,16 @@ const SAID_CHARS: usize = 300;
 pub struct TokenArrival {
     /// When the bytes of the tokens were read, relative to the start of the run.
     pub at: Duration,
-    /// Number of tokens, at least one. A frame on an OpenAI route counts as one token, because it carries no count.
+    /// Number of tokens, at least one. A frame on an OpenAI route counts as one token, because it
+    /// carries no count.
     pub tokens: u32,
 }
 
 /// Frames longer than this are not searched for an error message.
 const FAILURE_BYTES_MAX: usize = 64 << 10;
 
-/// Extracts the error message from a frame that is not valid JSON. Some servers embed another program's messages
-/// unescaped, with raw control bytes or invalid UTF-8.
+/// Extracts the error message from a frame that is not valid JSON. Some servers embed another
+/// program's messages unescaped, with raw control bytes or invalid UTF-8.
 fn failure(data: &[u8]) -> Option<String> {
     if data.len() > FAILURE_BYTES_MAX {
         return None;
@@ -190,7 +192,8 @@ impl AnswerReader {
         AnswerReader { document: Some(Vec::new()), ..AnswerReader::new(dialect) }
     }
 
-    /// Parses bytes that were read at `at`, and calls `arrived` for every frame that contains tokens.
+    /// Parses bytes that were read at `at`, and calls `arrived` for every frame that contains
+    /// tokens.
     ///
     /// # Errors
     /// A frame or the entire text exceeds its limit.
@@ -230,8 +233,8 @@ impl AnswerReader {
         if answer.text.len().max(generate.bytes()) > TEXT_BYTES_MAX { Err(TooLong::Text) } else { Ok(()) }
     }
 
-    /// Ends the body. Returns the response and the number of tokens that became available only at the end: all tokens of a non-streamed
-    /// response, otherwise none.
+    /// Ends the body. Returns the response and the number of tokens that became available only at
+    /// the end: all tokens of a non-streamed response, otherwise none.
     pub fn finish(mut self) -> (ModelAnswer, u32) {
         let mut tokens = 0;
         if let Some(document) = std::mem::take(&mut self.document) {

@@ -1,4 +1,5 @@
-//! `/v1/chat/completions` and `/v1/completions`, as served by SGLang and others: delta frames, followed by a frame with the token usage.
+//! `/v1/chat/completions` and `/v1/completions`, as served by SGLang and others: delta frames,
+//! followed by a frame with the token usage.
 
 use std::borrow::Cow;
 
@@ -22,7 +23,8 @@ struct OpenAiChoices<C> {
     error: Option<Value>,
 }
 
-/// A string, borrowed from the frame if it contains no escapes. Serde cannot borrow a bare `Cow` inside an `Option`.
+/// A string, borrowed from the frame if it contains no escapes. Serde cannot borrow a bare `Cow`
+/// inside an `Option`.
 #[derive(Deserialize)]
 struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -89,7 +91,8 @@ struct DocumentMessage {
     content: Option<String>,
 }
 
-/// Parses a response that is a single document. Returns its token count (at least one), or `None` if it is malformed.
+/// Parses a response that is a single document. Returns its token count (at least one), or `None`
+/// if it is malformed.
 pub(super) fn document(data: &[u8], answer: &mut ModelAnswer) -> Option<u32> {
     let OpenAiChoices::<DocumentChoice> { choices, usage, sglext, error } = serde_json::from_slice(data).ok()?;
     if let Some(error) = error {
@@ -118,8 +121,8 @@ fn count(usage: Option<TokenUsage>, extension: Option<SglangExtension>, answer: 
 
 /// Incremental parser for the frames of one response.
 ///
-/// Most frames of a response differ only in their text. The bytes around the text of a parsed frame are stored, and a
-/// frame that differs only in unescaped text is not parsed again.
+/// Most frames of a response differ only in their text. The bytes around the text of a parsed frame
+/// are stored, and a frame that differs only in unescaped text is not parsed again.
 #[derive(Debug, Default)]
 pub(super) struct OpenAiParser {
     around: Option<FrameTemplate>,
@@ -137,8 +140,8 @@ impl FrameTemplate {
     /// Returns the text of a frame that matches the template.
     fn words<'a>(&self, data: &'a [u8]) -> Option<&'a str> {
         let words = data.strip_prefix(&self.before[..])?.strip_suffix(&self.after[..])?;
-        // A frame with empty text may be of another kind, such as the final frame, so it is parsed. Text with escapes or invalid characters
-        // is also left to the JSON parser.
+        // A frame with empty text may be of another kind, such as the final frame, so it is parsed.
+        // Text with escapes or invalid characters is also left to the JSON parser.
         let plain = !words.is_empty() && words.iter().all(|byte| *byte >= b' ' && *byte != b'"' && *byte != b'\\');
         if plain { str::from_utf8(words).ok() } else { None }
     }

@@ -1,4 +1,5 @@
-//! Server-sent events, as sent by inference servers: frames of `data:` lines, each followed by a blank line.
+//! Server-sent events, as sent by inference servers: frames of `data:` lines, each followed by a
+//! blank line.
 
 /// Maximum frame size. Even a cumulative frame with a million tokens is far smaller.
 pub(super) const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -27,8 +28,9 @@ pub struct SseParser {
 impl SseParser {
     /// Parses more bytes and calls `emit` for every frame that they complete.
     ///
-    /// Inference servers put each frame on one line, so a frame is emitted at the end of its line without waiting for
-    /// the blank line. Multi-line data, which no known server sends, would be emitted line by line.
+    /// Inference servers put each frame on one line, so a frame is emitted at the end of its line
+    /// without waiting for the blank line. Multi-line data, which no known server sends, would be
+    /// emitted line by line.
     ///
     /// # Errors
     /// A line exceeds [`FRAME_BYTES_MAX`].

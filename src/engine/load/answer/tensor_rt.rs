@@ -1,4 +1,5 @@
-//! TensorRT-LLM's `/v2/models/ensemble/generate_stream`: one piece of text per frame, without token counts.
+//! TensorRT-LLM's `/v2/models/ensemble/generate_stream`: one piece of text per frame, without token
+//! counts.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -15,7 +15,8 @@ const DELAY_MAX: Duration = Duration::from_millis(20);
 pub enum GeneratorCaveat {
     /// The generator's CPU usage in its busiest second.
     Saturated(f64),
-    /// 99th percentile of the client read delay: the time from the arrival of bytes until they are read.
+    /// 99th percentile of the client read delay: the time from the arrival of bytes until they are
+    /// read.
     Behind(Duration),
     /// Requests that were resent because the server had closed their idle connections.
     Resent(u64),

@@ -25,7 +25,8 @@ pub enum LoadCaveat {
     /// Found in the server's counters.
     #[error(transparent)]
     Server(ObservationCaveat),
-    /// `lag_ms`: the 99th percentile of the lag, or the maximum if there are too few requests for a percentile.
+    /// `lag_ms`: the 99th percentile of the lag, or the maximum if there are too few requests for a
+    /// percentile.
     #[error("the generator sent requests up to {lag_ms:.1} ms late: this machine is busy or too slow for this load")]
     GeneratorLag { lag_ms: f64 },
     /// `p50_ms`: the median wait. `limit`: `--max-parallel`.
@@ -95,8 +96,9 @@ pub enum LoadCaveat {
          missing"
     )]
     RequestsExcluded { pass: String, a: String, b: String, at_a: u64, at_b: u64 },
-    /// The load of a comparison does not use tiers in question, each of which matters above a number of tokens. `required`: conversations per block. `too_long`: the load was chosen, and a
-    /// larger one would take too long.
+    /// The load of a comparison does not use tiers in question, each of which matters above a
+    /// number of tokens. `required`: conversations per block. `too_long`: the load was chosen, and
+    /// a larger one would take too long.
     #[error(
         "the load does not reach {}: the conversations of a block have {working_set} tokens, so the comparison cannot show the benefit of \
          {}; {}use --num-clients {required} --blocks 1, or longer conversations",
@@ -161,7 +163,8 @@ impl LoadCaveat {
         }
     }
 
-    /// Returns whether a report lists both caveats as one. What the generator or a server reports is the same if the texts are.
+    /// Returns whether a report lists both caveats as one. What the generator or a server reports
+    /// is the same if the texts are.
     pub fn is_same(&self, other: &LoadCaveat) -> bool {
         match (self, other) {
             (LoadCaveat::Generator(a), LoadCaveat::Generator(b)) => a.to_string() == b.to_string(),

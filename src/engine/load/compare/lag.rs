@@ -1,8 +1,10 @@
 //! How much the load generator itself may contribute to a difference.
 //!
-//! TTFT and E2E latency count from the scheduled send time, so they include the generator lag. If requests are sent late at one endpoint only,
-//! the difference of the means is off by up to the mean lag. Token arrivals have kernel timestamps, so TPOT and ITL do not depend on the lag.
-//! Without timestamps, they are off by up to the client read delay, divided by the number of tokens.
+//! TTFT and E2E latency count from the scheduled send time, so they include the generator lag. If
+//! requests are sent late at one endpoint only, the difference of the means is off by up to the
+//! mean lag. Token arrivals have kernel timestamps, so TPOT and ITL do not depend on the lag.
+//! Without timestamps, they are off by up to the client read delay, divided by the number of
+//! tokens.
 
 use std::time::Duration;
 
@@ -44,8 +46,8 @@ impl SideLag {
     }
 }
 
-/// Returns the bound on the bias of the difference in `measure`, in its unit. The lag of only one endpoint counts, since both shift the
-/// difference in opposite directions.
+/// Returns the bound on the bias of the difference in `measure`, in its unit. The lag of only one
+/// endpoint counts, since both shift the difference in opposite directions.
 pub(super) fn bias(measure: Measure, lag: &[SideLag; 2]) -> f64 {
     let most = |of: fn(&SideLag) -> f64| lag.iter().map(of).fold(0.0, f64::max);
     match measure {

@@ -152,7 +152,8 @@ impl<'a> PairedPasses<'a> {
         self.pairs.iter().filter(|(_, a, _)| a.turn.index == 0)
     }
 
-    /// Returns how many first prompts were cached at each endpoint although no hit was expected, for example by the L3 of an earlier run.
+    /// Returns how many first prompts were cached at each endpoint although no hit was expected,
+    /// for example by the L3 of an earlier run.
     fn warm(&self) -> [u64; 2] {
         let is_warm = |figure: &Figure| figure.expected == Some(0) && figure.cached > 0;
         self.first_prompts()
@@ -190,14 +191,16 @@ pub struct Comparison {
     pub excluded: [u64; 2],
     /// Generator lag at each endpoint.
     pub lag: [SideLag; 2],
-    /// First prompts that were cached although the server had not received them in this run, at each endpoint.
+    /// First prompts that were cached although the server had not received them in this run, at
+    /// each endpoint.
     pub warm: [u64; 2],
     /// Number of first prompts.
     pub first_prompts: u64,
     /// Reasons why the endpoints cannot be compared. If not empty, `differences` is empty.
     pub refusals: Vec<ComparisonRefusal>,
     pub differences: Vec<(Measure, Difference)>,
-    /// The first endpoint's mean TTFT in the first and second half of its passes, in milliseconds. A large change indicates drift.
+    /// The first endpoint's mean TTFT in the first and second half of its passes, in milliseconds.
+    /// A large change indicates drift.
     pub halves: Option<[f64; 2]>,
 }
 
@@ -219,7 +222,8 @@ impl Comparison {
     }
 }
 
-/// Compares the passes of `sides` by name, in the order in which they ran. Names that exist at only one endpoint are skipped.
+/// Compares the passes of `sides` by name, in the order in which they ran. Names that exist at only
+/// one endpoint are skipped.
 pub fn compare(passes: &[&PassResult], sides: [usize; 2], terms: &CompareOptions) -> Vec<Comparison> {
     let mut names: Vec<&str> = Vec::new();
     for pass in passes.iter().filter(|pass| pass.id.side == sides[0]) {

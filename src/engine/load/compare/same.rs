@@ -1,11 +1,12 @@
-//! Checks that both endpoints did the same work. If they did not, their latencies cannot be compared.
+//! Checks that both endpoints did the same work. If they did not, their latencies cannot be
+//! compared.
 
 use crate::compare::PairedPasses;
 
 /// Maximum relative difference in token counts between the endpoints.
 const TOKENS_APART: f64 = 0.01;
-/// Maximum share of requests that succeeded at only one endpoint. Up to this share, they are excluded at both. Above it, the requests that
-/// remain may be the fast ones.
+/// Maximum share of requests that succeeded at only one endpoint. Up to this share, they are
+/// excluded at both. Above it, the requests that remain may be the fast ones.
 const ALONE_MAX: f64 = 0.05;
 
 /// Maximum difference in the share of first prompts that were cached before the run.

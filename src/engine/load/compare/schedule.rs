@@ -8,8 +8,8 @@ use crate::session::SessionStep;
 /// Maximum number of blocks.
 pub const BLOCKS_MAX: u32 = 1_000;
 
-/// Splits `conversations` into about `wanted` blocks of nearly equal size. Several blocks are an even number, so that each endpoint goes first
-/// equally often. No block is empty.
+/// Splits `conversations` into about `wanted` blocks of nearly equal size. Several blocks are an
+/// even number, so that each endpoint goes first equally often. No block is empty.
 pub fn blocks(conversations: u32, wanted: u32) -> Vec<Range<u32>> {
     let number = wanted.clamp(1, BLOCKS_MAX).min(conversations);
     let number = if number > 1 { number - number % 2 } else { number };
@@ -17,8 +17,9 @@ pub fn blocks(conversations: u32, wanted: u32) -> Vec<Range<u32>> {
     (0..number).map(|block| at(block)..at(block + 1)).collect()
 }
 
-/// Runs every block at both endpoints, one right after the other: A B, B A, A B and so on. Each endpoint goes first equally often, so
-/// drift affects both alike. `steps` returns the steps for a block, which are the same for both endpoints.
+/// Runs every block at both endpoints, one right after the other: A B, B A, A B and so on. Each
+/// endpoint goes first equally often, so drift affects both alike. `steps` returns the steps for a
+/// block, which are the same for both endpoints.
 pub fn in_turn(
     sides: [usize; 2],
     blocks: &[Range<u32>],

@@ -60,8 +60,9 @@ fn pass(side: usize, block: u32, records: impl IntoIterator<Item = TimedRequest>
     pass
 }
 
-/// A simulated comparison. Conversations differ in their base latency, latencies have a long tail, each pass has its own disturbance, and
-/// latencies drift from pass to pass. TTFT at B is `factor` times the TTFT at A.
+/// A simulated comparison. Conversations differ in their base latency, latencies have a long tail,
+/// each pass has its own disturbance, and latencies drift from pass to pass. TTFT at B is `factor`
+/// times the TTFT at A.
 fn measured(factor: f64, seed: u64) -> Vec<PassResult> {
     measured_in(48, 8, factor, seed)
 }

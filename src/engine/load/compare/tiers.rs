@@ -1,7 +1,8 @@
 //! The cache tiers of two servers, and the load from which each of them matters for a comparison.
 //!
-//! A server keeps what its conversations use most recently. A tier is used only if the conversations of a block exceed all tiers above it.
-//! A larger tier can show only if they exceed the smaller one.
+//! A server keeps what its conversations use most recently. A tier is used only if the
+//! conversations of a block exceed all tiers above it. A larger tier can show only if they exceed
+//! the smaller one.
 
 use std::fmt;
 
@@ -24,7 +25,8 @@ impl CacheSizes {
         self.device_tokens.saturating_add(self.host_tokens)
     }
 
-    /// Returns the tokens that certainly fit: with write-through, L2 also contains what L1 holds. `None` if L3 holds the rest.
+    /// Returns the tokens that certainly fit: with write-through, L2 also contains what L1 holds.
+    /// `None` if L3 holds the rest.
     fn fits(&self) -> Option<u64> {
         (!self.has_storage).then(|| self.device_tokens.max(self.host_tokens))
     }
@@ -70,11 +72,13 @@ pub struct TierQuestion {
     pub above: u64,
 }
 
-/// Sizes closer than this share of the larger one count as equal. Servers with the same settings differ a little in the tokens that fit.
+/// Sizes closer than this share of the larger one count as equal. Servers with the same settings
+/// differ a little in the tokens that fit.
 const SAME_SIZE: f64 = 0.05;
 
-/// Returns the tiers in question when servers with these `sizes` are compared: those that differ between them. If none differs, they are all
-/// tiers below L1 that both have. Both lists are in the order of the tiers.
+/// Returns the tiers in question when servers with these `sizes` are compared: those that differ
+/// between them. If none differs, they are all tiers below L1 that both have. Both lists are in the
+/// order of the tiers.
 pub fn questions(sizes: &[CacheSizes; 2]) -> Vec<TierQuestion> {
     let [a, b] = sizes;
     let differ = |a: u64, b: u64| a.abs_diff(b) as f64 > SAME_SIZE * a.max(b) as f64;

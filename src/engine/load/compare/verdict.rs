@@ -21,7 +21,8 @@ pub struct ComparedSides {
 }
 
 impl ComparedSides {
-    /// Compares the first of `sides` endpoints with the last one. With three, the first two measure the noise floor.
+    /// Compares the first of `sides` endpoints with the last one. With three, the first two measure
+    /// the noise floor.
     pub fn of(sides: usize) -> ComparedSides {
         ComparedSides { pair: [0, sides.saturating_sub(1)], floor: (sides > 2).then_some([0, 1]) }
     }
@@ -77,14 +78,15 @@ pub struct EndpointComparison {
     pub verdict: ComparisonVerdict,
     /// Figures of the two endpoints over the compared passes.
     pub sides: [SideFigures; 2],
-    /// Lowest confidence level of the intervals, from 0 to 1: that of the primary metric. Zero if nothing was compared.
+    /// Lowest confidence level of the intervals, from 0 to 1: that of the primary metric. Zero if
+    /// nothing was compared.
     pub level: f64,
     pub caveats: Vec<LoadCaveat>,
 }
 
 impl EndpointComparison {
-    /// Compares the passes of a session or of recorded runs. `a` and `b` are the names of the compared endpoints. If A differs from
-    /// itself, the comparison is refused.
+    /// Compares the passes of a session or of recorded runs. `a` and `b` are the names of the
+    /// compared endpoints. If A differs from itself, the comparison is refused.
     pub fn of(
         passes: &[PassResult],
         sides: ComparedSides,

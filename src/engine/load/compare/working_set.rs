@@ -1,18 +1,19 @@
 //! How many conversations and blocks a comparison needs, so that the tiers in question are used.
 //!
-//! Caches are flushed before each block at each endpoint, so only the conversations of one block share the caches. Their final contexts are
-//! the working set of the block.
+//! Caches are flushed before each block at each endpoint, so only the conversations of one block
+//! share the caches. Their final contexts are the working set of the block.
 
 use serde::Serialize;
 
 use crate::compare::tiers::{self, CacheSizes, TierQuestion, questions};
 
-/// The lowest tier in question is exceeded by this factor, because the working set grows during a block: half of the final one is used on
-/// average.
+/// The lowest tier in question is exceeded by this factor, because the working set grows during a
+/// block: half of the final one is used on average.
 const FIRST_FACTOR: f64 = 2.0;
 /// The highest tier in question is exceeded by this factor.
 const LAST_FACTOR: f64 = 1.25;
-/// Blocks of a comparison: four measure the spread between blocks. More are taken if they fit into [`SECONDS_WANTED`].
+/// Blocks of a comparison: four measure the spread between blocks. More are taken if they fit into
+/// [`SECONDS_WANTED`].
 const BLOCKS: std::ops::RangeInclusive<u32> = 4..=8;
 /// Duration of a comparison up to which more blocks are added, in seconds.
 const SECONDS_WANTED: f64 = 300.0;
@@ -72,7 +73,8 @@ impl WorkingSetPlan {
             larger.clamp(LAST_FACTOR * above as f64, most)
         });
         let last = asked.iter().map(|one| one.above).max();
-        // For each goal, the conversations that it needs in one block. The most ambitious one comes first.
+        // For each goal, the conversations that it needs in one block. The most ambitious one comes
+        // first.
         let goals = |factor: f64| {
             let last = last.map(|above| (factor * above as f64).max(above as f64 + 1.0));
             [last.zip(first).map(|(last, first)| last.max(first)), first].map(|goal| goal.map(needs))

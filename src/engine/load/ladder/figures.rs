@@ -18,8 +18,8 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// Evaluates the figures for each request, paired with the tier that should have served the request. `page` is the
-    /// server's page size in tokens.
+    /// Evaluates the figures for each request, paired with the tier that should have served the
+    /// request. `page` is the server's page size in tokens.
     pub fn of(prompts: &LadderPrompts, page: u32, figures: &[(LadderTier, Figure)]) -> Ladder {
         let mut cells: BTreeMap<(u32, LadderTier), (LadderCell, BTreeMap<u32, f64>)> = BTreeMap::new();
         for (tier, figure) in figures.iter().filter(|(_, figure)| figure.well) {
@@ -59,8 +59,9 @@ impl Ladder {
         Ladder { rungs, fits, break_even }
     }
 
-    /// Returns the lengths at which more prompts could narrow an interval: the bounds of a median or of the time saved are further apart
-    /// than `precision` (a share of the median TTFT of computing) in each direction, or a comparison is undecided.
+    /// Returns the lengths at which more prompts could narrow an interval: the bounds of a median
+    /// or of the time saved are further apart than `precision` (a share of the median TTFT of
+    /// computing) in each direction, or a comparison is undecided.
     pub fn unsettled(&self, precision: f64) -> Vec<u32> {
         let is_settled = |rung: &&LadderCell| {
             let cold = self.rung(rung.length, LadderTier::Cold).and_then(|cold| cold.ttft);
@@ -95,8 +96,8 @@ impl Ladder {
     }
 }
 
-/// Whether `tier` served the request: all whole pages except the one with the last token came from it, and no page came from another tier.
-/// No tier serves a prompt of a single page.
+/// Whether `tier` served the request: all whole pages except the one with the last token came from
+/// it, and no page came from another tier. No tier serves a prompt of a single page.
 fn is_from(tier: LadderTier, figure: &Figure, page: u32) -> bool {
     let page = page.max(1);
     let whole = figure.prompt.saturating_sub(1) / page * page;

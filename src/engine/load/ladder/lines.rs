@@ -5,8 +5,9 @@ use serde::Serialize;
 use crate::ladder::median::middle;
 use crate::ladder::{LadderCell, LadderTier, TierVerdict};
 
-/// TTFT as a fixed component plus a per-token component: a line through the medians, as the median of the slopes between all pairs of
-/// lengths (Theil-Sen), so that one disturbed length does not turn it.
+/// TTFT as a fixed component plus a per-token component: a line through the medians, as the median
+/// of the slopes between all pairs of lengths (Theil-Sen), so that one disturbed length does not
+/// turn it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinearFit {
     pub tier: LadderTier,
@@ -46,8 +47,8 @@ pub struct BreakEven {
     pub tier: LadderTier,
     /// Shortest measured length at and above which the tier is faster at every measured length.
     pub shown_from: Option<u32>,
-    /// Length at which the fitted lines cross. Absent if they do not cross at a positive length, or if a measured length contradicts the
-    /// crossing.
+    /// Length at which the fitted lines cross. Absent if they do not cross at a positive length, or
+    /// if a measured length contradicts the crossing.
     pub fitted: Option<f64>,
     /// Whether `fitted` lies outside the measured lengths.
     pub extrapolated: bool,

@@ -1,5 +1,6 @@
-//! Medians with distribution-free intervals: the bounds are values of the sample itself, so neither an outlier nor the shape of the
-//! distribution matters, and a bound is never a value that was not measured.
+//! Medians with distribution-free intervals: the bounds are values of the sample itself, so neither
+//! an outlier nor the shape of the distribution matters, and a bound is never a value that was not
+//! measured.
 
 use crate::student;
 
@@ -11,7 +12,8 @@ pub(super) struct MedianInterval {
     pub bounds: Option<(f64, f64)>,
 }
 
-/// Returns the median of `values` with its interval at the confidence level `level` (0 to 1), or `None` without values.
+/// Returns the median of `values` with its interval at the confidence level `level` (0 to 1), or
+/// `None` without values.
 pub(super) fn median_interval(values: &[f64], level: f64) -> Option<MedianInterval> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -33,10 +35,11 @@ pub(super) fn samples_min(level: f64) -> usize {
     (1..).find(|samples| bound_rank(*samples, level) > 0).unwrap_or(usize::MAX)
 }
 
-/// Returns the rank of the lower bound, counted from 1, and of the upper bound, counted from the end. Zero if even the interval from the
-/// smallest to the largest value does not reach the level.
+/// Returns the rank of the lower bound, counted from 1, and of the upper bound, counted from the
+/// end. Zero if even the interval from the smallest to the largest value does not reach the level.
 fn bound_rank(samples: usize, level: f64) -> usize {
-    /// Above this size the binomial distribution is indistinguishable from the normal one, and its smallest terms would underflow.
+    /// Above this size the binomial distribution is indistinguishable from the normal one, and its
+    /// smallest terms would underflow.
     const EXACT_MAX: usize = 500;
     if samples > EXACT_MAX {
         let n = samples as f64;
@@ -56,8 +59,9 @@ fn bound_rank(samples: usize, level: f64) -> usize {
     0
 }
 
-/// Returns the probability that the interval at `level` excludes 0 at one or more of several looks, although the true median is 0. `looks`:
-/// the sample size at each look, in ascending order; each sample contains the previous one.
+/// Returns the probability that the interval at `level` excludes 0 at one or more of several looks,
+/// although the true median is 0. `looks`: the sample size at each look, in ascending order; each
+/// sample contains the previous one.
 pub(super) fn error_of_looks(looks: &[usize], level: f64) -> f64 {
     // The probability of each number of values below 0, without an exclusion at an earlier look.
     let mut open = vec![1.0];

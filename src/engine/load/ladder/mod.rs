@@ -1,8 +1,10 @@
-//! Tier ladder: measures TTFT for the same prompts when they are computed and when they are served from L1, L2 or L3.
-//! It also finds the prompt length above which loading from L3 is faster than computing the tokens.
+//! Tier ladder: measures TTFT for the same prompts when they are computed and when they are served
+//! from L1, L2 or L3. It also finds the prompt length above which loading from L3 is faster than
+//! computing the tokens.
 //!
-//! `prompts` and `rounds` plan what is sent, `figures` evaluates the requests, `verdict` compares a tier with computing at one length, and
-//! `lines` finds where a tier becomes faster. `result` finds what was not verified.
+//! `prompts` and `rounds` plan what is sent, `figures` evaluates the requests, `verdict` compares a
+//! tier with computing at one length, and `lines` finds where a tier becomes faster. `result` finds
+//! what was not verified.
 //!
 //! A request counts toward a tier only if the server reports that the tokens came from that tier.
 

@@ -8,7 +8,8 @@ use crate::server::ServerInfo;
 pub enum TierNotVerified {
     #[error("no {length}-token prompt was served from {tier} alone: no request succeeded")]
     NoRequest { length: u32, tier: &'static str },
-    /// The token counts are totals over all requests, by source. `threshold`: the minimum number of tokens for which the server queries L3.
+    /// The token counts are totals over all requests, by source. `threshold`: the minimum number of
+    /// tokens for which the server queries L3.
     #[error(
         "no {length}-token prompt was served from {tier} alone: {requests} requests loaded {device} tokens from L1, {host} from L2, \
          {storage} from L3, and computed {computed}{}",

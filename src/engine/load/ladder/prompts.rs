@@ -40,12 +40,14 @@ impl LadderPrompts {
         LadderPrompts { lengths, vocabulary, output, seed, planned: Arc::default() }
     }
 
-    /// Adjusts the lengths to a server whose L1 holds `device` tokens: sorts them, or chooses the [`LENGTHS`] that fit if there are none.
+    /// Adjusts the lengths to a server whose L1 holds `device` tokens: sorts them, or chooses the
+    /// [`LENGTHS`] that fit if there are none.
     ///
     /// # Errors
     /// A prompt is too long, or none is short enough.
     pub fn fitted(mut self, device: u64) -> Result<LadderPrompts, PromptTooLong> {
-        // A prompt may use at most half of the L1 space that the output leaves free: the filler that evicts it needs the other half.
+        // A prompt may use at most half of the L1 space that the output leaves free: the filler
+        // that evicts it needs the other half.
         let most = device.saturating_sub(u64::from(self.output)) / 2;
         if self.lengths.is_empty() {
             self.lengths = LENGTHS.into_iter().filter(|length| u64::from(*length) <= most).collect();
@@ -59,8 +61,9 @@ impl LadderPrompts {
         }
     }
 
-    /// Adds `repeats` prompts of each of `lengths`, and returns their conversations. The lengths alternate, so that a disturbance of the
-    /// server affects all of them rather than all prompts of one.
+    /// Adds `repeats` prompts of each of `lengths`, and returns their conversations. The lengths
+    /// alternate, so that a disturbance of the server affects all of them rather than all prompts
+    /// of one.
     pub fn add(&self, lengths: &[u32], repeats: u32) -> Range<u32> {
         let mut planned = self.planned();
         let from = planned.len() as u32;
@@ -84,8 +87,8 @@ impl LadderPrompts {
         counts
     }
 
-    /// Splits `conversations` into groups of at most `tokens` tokens each. A group always contains at least one prompt, even if that prompt
-    /// is longer.
+    /// Splits `conversations` into groups of at most `tokens` tokens each. A group always contains
+    /// at least one prompt, even if that prompt is longer.
     pub fn groups(&self, conversations: Range<u32>, tokens: u64) -> Vec<Range<u32>> {
         let mut groups = Vec::new();
         let mut from = conversations.start;

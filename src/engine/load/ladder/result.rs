@@ -41,8 +41,9 @@ pub struct LadderResult {
 }
 
 impl LadderResult {
-    /// Evaluates the passes of a ladder with these `prompts` at a server with these settings. `ended_early`: a signal or a failed step
-    /// ended the run, so tiers that it did not reach need no caveat.
+    /// Evaluates the passes of a ladder with these `prompts` at a server with these settings.
+    /// `ended_early`: a signal or a failed step ended the run, so tiers that it did not reach need
+    /// no caveat.
     pub fn of(prompts: &LadderPrompts, info: &ServerInfo, executed: &SessionResult, ended_early: bool) -> LadderResult {
         let passes = &executed.passes;
         let mut tiers = vec![LadderTier::Cold, LadderTier::Device];

@@ -1,5 +1,5 @@
-//! The rounds of a tier ladder: the first one sends the same number of prompts of each length, and each further one more prompts of the
-//! lengths whose intervals are still too wide.
+//! The rounds of a tier ladder: the first one sends the same number of prompts of each length, and
+//! each further one more prompts of the lengths whose intervals are still too wide.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,7 +24,8 @@ pub struct LadderLimits {
     pub repeats: u32,
     /// Maximum number of prompts per length.
     pub repeats_max: u32,
-    /// An interval is narrow enough if each bound is at most this share of the TTFT of computing away from its middle.
+    /// An interval is narrow enough if each bound is at most this share of the TTFT of computing
+    /// away from its middle.
     pub precision: f64,
     /// No round starts after this time.
     #[serde(rename = "max_time_s", serialize_with = "seconds")]
@@ -37,8 +38,9 @@ impl LadderLimits {
         self.repeats.div_ceil(2).max(1)
     }
 
-    /// Returns the probability that a tier which takes as long as computing at some length gets the verdict faster or slower there. It is
-    /// higher than that of one interval, because each round may lead to a verdict.
+    /// Returns the probability that a tier which takes as long as computing at some length gets the
+    /// verdict faster or slower there. It is higher than that of one interval, because each round
+    /// may lead to a verdict.
     pub fn verdict_error(&self) -> f64 {
         let looks = (self.repeats..self.repeats_max).step_by(self.added() as usize).chain([self.repeats_max]);
         error_of_looks(&looks.map(|look| look as usize).collect::<Vec<_>>(), COMPARISON_LEVEL)
@@ -145,8 +147,9 @@ impl<E: Env> Observer for LadderRounds<E> {
     }
 }
 
-/// Plans the steps for the prompts in `groups`. Each group is sent up to four times: once to be computed, again immediately (from L1),
-/// again after other requests have evicted it from L1 (from L2), and again after a flush of L1 and L2 (from L3).
+/// Plans the steps for the prompts in `groups`. Each group is sent up to four times: once to be
+/// computed, again immediately (from L1), again after other requests have evicted it from L1 (from
+/// L2), and again after a flush of L1 and L2 (from L3).
 fn steps(groups: &[Range<u32>], has_host: bool, has_storage: bool) -> Vec<(usize, SessionStep)> {
     let pass = |rung: LadderTier, part: &Range<u32>| {
         let plan = PassPlan {

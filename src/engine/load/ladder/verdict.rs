@@ -4,9 +4,11 @@ use serde::{Serialize, Serializer};
 
 use crate::ladder::median::{MedianInterval, median_interval, middle, samples_min};
 
-/// Confidence level of a comparison. It is higher than that of the medians, because a report contains many comparisons.
+/// Confidence level of a comparison. It is higher than that of the medians, because a report
+/// contains many comparisons.
 pub const COMPARISON_LEVEL: f64 = 0.99;
-/// If the interval of the difference lies within this share of the TTFT of computing, the tier and computing take equally long.
+/// If the interval of the difference lies within this share of the TTFT of computing, the tier and
+/// computing take equally long.
 pub const EQUAL_SHARE: f64 = 0.05;
 /// A sample above this multiple of the median is an outlier.
 const OUTLIER: f64 = 2.0;
@@ -63,7 +65,8 @@ impl Serialize for Undecided {
     }
 }
 
-/// How much earlier the first token arrives from a tier than with computing, in milliseconds; negative if it arrives later.
+/// How much earlier the first token arrives from a tier than with computing, in milliseconds;
+/// negative if it arrives later.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimeSaved {
     /// Number of prompts that were verified in both.
@@ -80,14 +83,16 @@ pub struct TimeSaved {
 }
 
 impl TimeSaved {
-    /// Compares the TTFT of the same prompts in milliseconds: computed, and from the tier. Returns `None` without pairs.
+    /// Compares the TTFT of the same prompts in milliseconds: computed, and from the tier. Returns
+    /// `None` without pairs.
     pub(super) fn of(pairs: &[(f64, f64)]) -> Option<TimeSaved> {
         let saved: Vec<f64> = pairs.iter().map(|(computed, tier)| computed - tier).collect();
         let MedianInterval { median, bounds } = median_interval(&saved, COMPARISON_LEVEL)?;
         let computed: Vec<f64> = pairs.iter().map(|pair| pair.0).collect();
         let tier: Vec<f64> = pairs.iter().map(|pair| pair.1).collect();
         let of_computed = median_of(&computed);
-        // Medians of pairs may differ from medians of both columns. A verdict has to agree with what the reader compares.
+        // Medians of pairs may differ from medians of both columns. A verdict has to agree with
+        // what the reader compares.
         let is_lower = median_of(&tier) < of_computed;
         let verdict = match bounds {
             None => TierVerdict::Undecided,

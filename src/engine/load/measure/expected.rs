@@ -15,15 +15,16 @@ pub struct ExpectedRow {
     pub short: u64,
     /// Sum of missing tokens.
     pub short_tokens: u64,
-    /// Cached tokens in excess of the expected number, because a similar prompt was still in flight or the server
-    /// caches at a finer granularity.
+    /// Cached tokens in excess of the expected number, because a similar prompt was still in flight
+    /// or the server caches at a finer granularity.
     pub over_tokens: u64,
 }
 
 /// Expected and actual hits, by turn and in total.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Expectation {
-    /// Rows by turn; the first turn is at index 0. The last row covers all turns from [`ROWS_MAX`] on.
+    /// Rows by turn; the first turn is at index 0. The last row covers all turns from [`ROWS_MAX`]
+    /// on.
     pub turns: Vec<ExpectedRow>,
     pub all: ExpectedRow,
 }

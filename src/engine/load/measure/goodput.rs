@@ -1,7 +1,9 @@
-//! Goodput: requests that met every user-defined limit, per second and as a share of all requests sent.
+//! Goodput: requests that met every user-defined limit, per second and as a share of all requests
+//! sent.
 //!
-//! As in SGLang's `bench_serving`, failed requests do not meet the limits, and a one-token response has a TPOT of zero. Latencies are
-//! measured from the scheduled send time, so a server gains nothing by queueing requests.
+//! As in SGLang's `bench_serving`, failed requests do not meet the limits, and a one-token response
+//! has a TPOT of zero. Latencies are measured from the scheduled send time, so a server gains
+//! nothing by queueing requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +19,8 @@ pub enum Metric {
     Ttft,
     /// Time per output token after the first.
     Tpot,
-    /// Inter-token latency: the mean gap within a request. Equal to [`Metric::Tpot`] if every token arrives in its own frame.
+    /// Inter-token latency: the mean gap within a request. Equal to [`Metric::Tpot`] if every token
+    /// arrives in its own frame.
     Itl,
     E2e,
 }
@@ -79,7 +82,8 @@ impl fmt::Display for LatencyLimit {
     }
 }
 
-/// The latencies of a successful request. TTFT and E2E latency are measured from the same point in time, which the caller chooses.
+/// The latencies of a successful request. TTFT and E2E latency are measured from the same point in
+/// time, which the caller chooses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestLatency {
     pub ttft: Duration,

@@ -38,7 +38,8 @@ pub struct TokenTotals {
     pub storage: u64,
     /// Cached, but the server reports no tier.
     pub cached_somewhere: u64,
-    /// Output tokens in responses for which the server reports no count. They are counted from the frames.
+    /// Output tokens in responses for which the server reports no count. They are counted from the
+    /// frames.
     pub uncounted: u64,
 }
 
@@ -91,7 +92,8 @@ pub struct TurnStats {
 /// Aggregated results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Rows by turn; the first turn is at index 0. The last row covers all turns from [`ROWS_MAX`] on.
+    /// Rows by turn; the first turn is at index 0. The last row covers all turns from [`ROWS_MAX`]
+    /// on.
     pub turns: Vec<TurnStats>,
     /// The sum of all rows: all successful requests.
     pub all: TurnStats,
@@ -99,7 +101,8 @@ pub struct Tally {
     pub ttft_from_send: LatencyHistogram,
     /// TPOT of each request: (last - first) / (tokens - 1).
     pub tpot: LatencyHistogram,
-    /// Generator lag: the time from a request's earliest possible send time until its last byte was sent.
+    /// Generator lag: the time from a request's earliest possible send time until its last byte was
+    /// sent.
     pub lag: LatencyHistogram,
     /// Concurrency wait: the time from the scheduled send time to a free slot.
     pub wait: LatencyHistogram,
@@ -192,7 +195,8 @@ impl Tally {
     }
 }
 
-/// Returns whether the generator lag makes the figures questionable, which is the case if it exceeds both 5 ms and 1 % of the median TTFT.
+/// Returns whether the generator lag makes the figures questionable, which is the case if it
+/// exceeds both 5 ms and 1 % of the median TTFT.
 pub fn is_late(lag: &LatencySummary, ttft: &LatencySummary) -> bool {
     let lag = lag.p99.unwrap_or(lag.max);
     lag > Duration::from_millis(5).max(ttft.p50 / 100)

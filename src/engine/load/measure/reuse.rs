@@ -1,5 +1,5 @@
-//! Cache hits by reuse distance. A cache with space for N tokens holds roughly the tokens that were used within the
-//! last N, so the histogram shows which reuse distances each tier serves.
+//! Cache hits by reuse distance. A cache with space for N tokens holds roughly the tokens that were
+//! used within the last N, so the histogram shows which reuse distances each tier serves.
 
 use serde::Serialize;
 
@@ -21,7 +21,8 @@ impl Default for ReuseHistogram {
 /// One range of reuse distances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReuseRow {
-    /// Lower bound (inclusive): number of prompt and output tokens that the server processed between two uses.
+    /// Lower bound (inclusive): number of prompt and output tokens that the server processed
+    /// between two uses.
     pub from: u64,
     /// Upper bound (exclusive), in the same unit.
     pub below: u64,
@@ -36,8 +37,9 @@ pub struct ReuseRow {
 }
 
 impl ReuseHistogram {
-    /// Adds a prompt to the counts. `parts` lists its expected hits as pairs of (tokens, distance), in order from its start. Tiers also
-    /// serve a prompt from the start: L1 first, then L2, then L3.
+    /// Adds a prompt to the counts. `parts` lists its expected hits as pairs of (tokens, distance),
+    /// in order from its start. Tiers also serve a prompt from the start: L1 first, then L2, then
+    /// L3.
     pub fn add(&mut self, parts: &[(u32, u64)], device: u32, host: u32, storage: u32, somewhere: u32) {
         let mut left = [device, host, storage, somewhere];
         for (tokens, distance) in parts {

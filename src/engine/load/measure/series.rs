@@ -22,7 +22,8 @@ pub struct Bucket {
     pub ended: u64,
     /// Requests that ended with a failure.
     pub failed: u64,
-    /// Request-seconds in flight. Divided by the bucket width, this is the mean number of requests in flight.
+    /// Request-seconds in flight. Divided by the bucket width, this is the mean number of requests
+    /// in flight.
     pub busy_s: f64,
     /// Output tokens, spread evenly between the first and the last token of each response.
     pub output_tokens: f64,
@@ -169,7 +170,8 @@ impl TimeSeries {
         &self.buckets
     }
 
-    /// Returns the peak output rate in tokens per second, averaged over one second of run time, or over one bucket if that is wider.
+    /// Returns the peak output rate in tokens per second, averaged over one second of run time, or
+    /// over one bucket if that is wider.
     pub fn peak_output_per_s(&self) -> f64 {
         let second = Duration::from_secs(1);
         let (step, width) = match self.width < second {

@@ -1,14 +1,17 @@
-//! TTFT by source of the prompt (computed, L1, L2, L3), and an estimate of how much latency the cache saved.
+//! TTFT by source of the prompt (computed, L1, L2, L3), and an estimate of how much latency the
+//! cache saved.
 //!
-//! A request belongs to the source that provided most of its prompt. The TTFT here counts from when the request was sent: waits in the client
-//! do not depend on the source.
+//! A request belongs to the source that provided most of its prompt. The TTFT here counts from when
+//! the request was sent: waits in the client do not depend on the source.
 //!
-//! The estimate compares requests of the same run. It leaves out the time in the server's queue, if the server reports it, because queueing
-//! depends on the other requests and would be attributed to the length of the prompt. The wait for L3 is part of loading and counts. A straight
-//! line is fitted to this prefill time of the computed requests against their computed tokens. Its value at the mean prompt length of the
-//! cached requests is what they would have taken without a cache. The saved latency is that value minus their mean, with a 95 % interval from
-//! both. A line underestimates the cost of long prompts, so no estimate is given beyond four times the longest computed prompt. A cache also
-//! shortens the queue, which the estimate leaves out.
+//! The estimate compares requests of the same run. It leaves out the time in the server's queue, if
+//! the server reports it, because queueing depends on the other requests and would be attributed to
+//! the length of the prompt. The wait for L3 is part of loading and counts. A straight line is
+//! fitted to this prefill time of the computed requests against their computed tokens. Its value at
+//! the mean prompt length of the cached requests is what they would have taken without a cache. The
+//! saved latency is that value minus their mean, with a 95 % interval from both. A line
+//! underestimates the cost of long prompts, so no estimate is given beyond four times the longest
+//! computed prompt. A cache also shortens the queue, which the estimate leaves out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +27,8 @@ pub const COMPUTED_MIN: u64 = 20;
 pub const CACHED_MIN: u64 = 5;
 /// Minimum standard deviation of the computed lengths, as a share of their mean.
 const SPREAD_MIN: f64 = 0.05;
-/// The longest prompt for which a line is extrapolated, as a multiple of the longest computed prompt.
+/// The longest prompt for which a line is extrapolated, as a multiple of the longest computed
+/// prompt.
 const REACH: f64 = 4.0;
 /// Confidence level of the intervals.
 const LEVEL: f64 = 0.95;
@@ -56,7 +60,8 @@ impl PromptSource {
         }
     }
 
-    /// Returns the source of most of the prompt of `answer`. `None` if the server does not report the length of the prompt.
+    /// Returns the source of most of the prompt of `answer`. `None` if the server does not report
+    /// the length of the prompt.
     pub fn of(answer: &ModelAnswer) -> Option<PromptSource> {
         let prompt = answer.prompt_tokens.filter(|tokens| *tokens > 0)?;
         let computed = prompt.saturating_sub(answer.cached_in_all());
@@ -205,13 +210,15 @@ impl SourceStats {
         self.lengths.iter().map(row).collect()
     }
 
-    /// Estimates how much latency the cache saved for the requests with this `source`. `None` for computed requests.
+    /// Estimates how much latency the cache saved for the requests with this `source`. `None` for
+    /// computed requests.
     pub fn saved(&self, source: PromptSource) -> Option<LatencySaved> {
         let row = self.rows.get(&source).filter(|_| source != PromptSource::Computed)?;
         self.saved_of(row.requests, row.prompt_tokens, &row.prefill)
     }
 
-    /// Estimates how much latency the cache saved over all requests whose prompts were mostly cached. `None` if there are none.
+    /// Estimates how much latency the cache saved over all requests whose prompts were mostly
+    /// cached. `None` if there are none.
     pub fn saved_in_all(&self) -> Option<LatencySaved> {
         let cached = self.rows().filter(|(source, _)| *source != PromptSource::Computed);
         let mut all = SourceRow::default();
@@ -254,7 +261,8 @@ impl SourceStats {
     }
 }
 
-/// Returns `ttft` without the time in the server's queue. Servers fetch from L3 while a request is queued, so that wait is kept.
+/// Returns `ttft` without the time in the server's queue. Servers fetch from L3 while a request is
+/// queued, so that wait is kept.
 fn without_queue(answer: &ModelAnswer, ttft: Duration) -> Duration {
     let queue = answer.times.queue.unwrap_or(0.0) - answer.times.storage_prefetch_wait.unwrap_or(0.0);
     let queue = Duration::try_from_secs_f64(queue.max(0.0)).unwrap_or_default();

@@ -1,7 +1,9 @@
-//! Steady state: the longest interval with nearly the peak number of requests in flight, excluding ramp-up and drain.
+//! Steady state: the longest interval with nearly the peak number of requests in flight, excluding
+//! ramp-up and drain.
 //!
-//! Memory is bounded: time is divided into at most [`PIECES`] pieces, which grow with the run. The interval is therefore accurate to
-//! 1/256 of the run, and shorter dips in concurrency do not end it.
+//! Memory is bounded: time is divided into at most [`PIECES`] pieces, which grow with the run. The
+//! interval is therefore accurate to 1/256 of the run, and shorter dips in concurrency do not end
+//! it.
 
 use std::time::Duration;
 
@@ -72,7 +74,8 @@ pub struct SteadyState {
     width: Duration,
     /// Requests in flight, from the last byte of the request to the end of the response.
     flying: RateCurve,
-    /// Output tokens per second. The first token counts when it arrives; the others are spread evenly up to the last.
+    /// Output tokens per second. The first token counts when it arrives; the others are spread
+    /// evenly up to the last.
     output: RateCurve,
     /// Prompt tokens per second, counted when the request was sent.
     input: RateCurve,
@@ -113,7 +116,8 @@ pub struct SteadyWindow {
     pub input_per_s: f64,
     /// Output tokens received per second.
     pub output_per_s: f64,
-    /// Mean TTFT (scheduled) in seconds for requests whose first token arrived in the interval; `None` if there were none.
+    /// Mean TTFT (scheduled) in seconds for requests whose first token arrived in the interval;
+    /// `None` if there were none.
     pub ttft: Option<f64>,
 }
 
@@ -128,8 +132,8 @@ impl SteadyWindow {
         self.to.as_secs_f64() - self.from.as_secs_f64()
     }
 
-    /// Returns whether the interval is too short to compute rates: shorter than two seconds or than `e2e`, the mean E2E latency, or
-    /// with fewer than 20 completed requests.
+    /// Returns whether the interval is too short to compute rates: shorter than two seconds or than
+    /// `e2e`, the mean E2E latency, or with fewer than 20 completed requests.
     pub fn is_too_short(&self, e2e: Option<Duration>) -> bool {
         let seconds = self.seconds();
         let few = seconds < SECONDS_MIN || self.completed() < REQUESTS_MIN;
@@ -198,7 +202,8 @@ impl SteadyState {
         }
     }
 
-    /// Returns the longest interval with at least `ratio` of the peak in flight, or `None` if nothing was ever in flight.
+    /// Returns the longest interval with at least `ratio` of the peak in flight, or `None` if
+    /// nothing was ever in flight.
     pub fn window(&self, ratio: f64) -> Option<SteadyWindow> {
         let pieces = self.flying.part.len();
         let flying = self.flying.means(pieces);
@@ -245,7 +250,8 @@ mod tests {
     use crate::answer::ModelAnswer;
     use crate::target::Exchange;
 
-    /// A request from `wrote` to `end` (ms) with `tokens` tokens. The first token arrives after one fifth of that time.
+    /// A request from `wrote` to `end` (ms) with `tokens` tokens. The first token arrives after one
+    /// fifth of that time.
     fn record(wrote: u64, end: u64, tokens: u32) -> TimedRequest {
         let ms = Duration::from_millis;
         let first = wrote + (end - wrote) / 5;
@@ -278,7 +284,8 @@ mod tests {
 
     #[test]
     fn ramp_up_and_drain_are_cut_off() {
-        // Ten users send 1 s requests back to back. They join at one per second during the first ten seconds, and leave at the same rate.
+        // Ten users send 1 s requests back to back. They join at one per second during the first
+        // ten seconds, and leave at the same rate.
         let mut steady = SteadyState::default();
         for user in 0..10 {
             for turn in 0..60 {

@@ -21,8 +21,9 @@ pub enum CacheChange {
 }
 
 impl Measurement {
-    /// Returns which caches the measurement empties or fills, unless it leaves them as they are. A flush that the caller requested with
-    /// [`PhasePlan::new`](crate::plan::PhasePlan::new) does not count.
+    /// Returns which caches the measurement empties or fills, unless it leaves them as they are. A
+    /// flush that the caller requested with [`PhasePlan::new`](crate::plan::PhasePlan::new) does
+    /// not count.
     pub fn cache_change(&self) -> Option<CacheChange> {
         let flushes = self.kind != MeasurementKind::Single && !self.phases.decides_flushes();
         let has_calls = self.sides.iter().any(|side| side.server.is_some());
@@ -32,8 +33,8 @@ impl Measurement {
         (calls || fills).then_some(tiers)
     }
 
-    /// Flushes the caches of `sides` and returns whether all of them could be flushed. Adds a caveat if one could not. Returns false if
-    /// the phases determine when caches are flushed.
+    /// Flushes the caches of `sides` and returns whether all of them could be flushed. Adds a
+    /// caveat if one could not. Returns false if the phases determine when caches are flushed.
     pub(super) async fn can_flush<E: Env>(
         &self,
         env: &E,
@@ -56,11 +57,13 @@ impl Measurement {
         true
     }
 
-    /// Checks whether cached prompts could be reused through L3. A server that receives the same prompts twice hits L3 the second time,
-    /// even if L1 and L2 were flushed. Adds a caveat if a server is only compared with itself.
+    /// Checks whether cached prompts could be reused through L3. A server that receives the same
+    /// prompts twice hits L3 the second time, even if L1 and L2 were flushed. Adds a caveat if a
+    /// server is only compared with itself.
     ///
     /// # Errors
-    /// A server is compared with itself and then with another server, whose L3 does not hold the prompts.
+    /// A server is compared with itself and then with another server, whose L3 does not hold the
+    /// prompts.
     pub(super) async fn check_storage_reuse<E: Env>(
         &self,
         env: &E,

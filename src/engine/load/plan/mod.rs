@@ -1,7 +1,8 @@
-//! Plans a measurement: which passes run at which endpoint, in which order, and when caches are flushed.
+//! Plans a measurement: which passes run at which endpoint, in which order, and when caches are
+//! flushed.
 //!
-//! [`Measurement`] states what to measure. [`Measurement::plan`] checks which caches can be flushed, and returns a session that is ready
-//! to run.
+//! [`Measurement`] states what to measure. [`Measurement::plan`] checks which caches can be
+//! flushed, and returns a session that is ready to run.
 
 mod caches;
 mod offered;
@@ -27,15 +28,16 @@ pub use survey::{ProbeError, ServerSpeed, Survey, UnknownSizes};
 pub enum MeasurementKind {
     /// One endpoint. Each pass is reported separately.
     Single,
-    /// Two endpoints with the same conversations, in about this many alternating blocks. With three endpoints, the second is the first
-    /// one again: the first two measure the noise floor, then the first and the third are compared.
+    /// Two endpoints with the same conversations, in about this many alternating blocks. With three
+    /// endpoints, the second is the first one again: the first two measure the noise floor, then
+    /// the first and the third are compared.
     Comparison { blocks: u32 },
     /// One endpoint of a comparison whose other endpoint was recorded, with the same blocks.
     OneSide { blocks: u32 },
     /// One pass per load. Each has its own endpoint: the same server with other conversations.
     Sweep(Sweep),
-    /// The table from SGLang's KEP-74 for one or two servers. Each server has two endpoints: one with the first turns only, and one with
-    /// whole conversations.
+    /// The table from SGLang's KEP-74 for one or two servers. Each server has two endpoints: one
+    /// with the first turns only, and one with whole conversations.
     Kep74,
 }
 
@@ -50,7 +52,8 @@ pub struct Measurement {
     pub profile: ProfileCalls,
     /// Whether the workload has recorded send times. Only a single run uses them.
     pub is_recorded: bool,
-    /// Whether the prompts come from a dataset. Its prompts are the same for every endpoint; synthetic ones depend on the seed.
+    /// Whether the prompts come from a dataset. Its prompts are the same for every endpoint;
+    /// synthetic ones depend on the seed.
     pub is_dataset: bool,
 }
 
@@ -91,7 +94,8 @@ pub struct SilentServer {
     pub limit: Duration,
 }
 
-/// Connects once to each of these endpoints, which have a name and a target, including the TLS handshake.
+/// Connects once to each of these endpoints, which have a name and a target, including the TLS
+/// handshake.
 ///
 /// # Errors
 /// A connection fails.
@@ -139,8 +143,9 @@ impl Measurement {
         check_all_reachable(env, self.sides.iter().map(|side| (side.name.as_str(), &side.target))).await
     }
 
-    /// Requests the models of every server once, so that a port of another program is found before anything is measured. Any HTTP response
-    /// is accepted. Returns the first server that sends none within ten seconds, or within its connect timeout if that is shorter.
+    /// Requests the models of every server once, so that a port of another program is found before
+    /// anything is measured. Any HTTP response is accepted. Returns the first server that sends
+    /// none within ten seconds, or within its connect timeout if that is shorter.
     pub async fn silent_server<E: Env>(&self, env: &E) -> Option<SilentServer> {
         let mut checked: Vec<&LoadTarget> = Vec::new();
         for side in &self.sides {
@@ -159,8 +164,9 @@ impl Measurement {
         None
     }
 
-    /// Plans the passes and control steps. Unless the phases determine when caches are flushed, a comparison, a sweep and KEP-74 flush
-    /// L1 and L2 now, to find out whether they can be flushed before each pass. Without that, the run has a caveat.
+    /// Plans the passes and control steps. Unless the phases determine when caches are flushed, a
+    /// comparison, a sweep and KEP-74 flush L1 and L2 now, to find out whether they can be flushed
+    /// before each pass. Without that, the run has a caveat.
     ///
     /// # Errors
     /// The results would not be valid.
@@ -184,7 +190,8 @@ impl Measurement {
             MeasurementKind::Sweep(sweep) => {
                 let mut not_flushed = Vec::new();
                 let flush = self.can_flush(env, self.sides.get(..1).unwrap_or_default(), &mut not_flushed).await;
-                // Synthetic prompts differ between loads, but a dataset repeats its prompts, so a failed flush matters only for a dataset.
+                // Synthetic prompts differ between loads, but a dataset repeats its prompts, so a
+                // failed flush matters only for a dataset.
                 if self.is_dataset {
                     caveats.append(&mut not_flushed);
                 }

@@ -9,7 +9,8 @@ use crate::{Arrivals, Gaps, Pace, Rate, Rules, Seed};
 /// When requests are sent, and for how long.
 #[derive(Clone, Debug)]
 pub struct OfferedLoad {
-    /// Requests per second, above zero. If infinite, the next request is sent as soon as a response completes.
+    /// Requests per second, above zero. If infinite, the next request is sent as soon as a response
+    /// completes.
     pub rate: f64,
     pub gaps: Gaps,
     pub seed: Seed,

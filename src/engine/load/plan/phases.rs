@@ -43,8 +43,9 @@ pub struct PhasePlan {
 }
 
 impl PhasePlan {
-    /// Without `phases`, the pass follows the `warmup_requests` and, if `flush_first` is set, a flush of L1 and L2. With `phases`,
-    /// `warmup_requests` is the number of requests in the warm phase (1 by default), and `flush_first` has no effect.
+    /// Without `phases`, the pass follows the `warmup_requests` and, if `flush_first` is set, a
+    /// flush of L1 and L2. With `phases`, `warmup_requests` is the number of requests in the warm
+    /// phase (1 by default), and `flush_first` has no effect.
     ///
     /// # Errors
     /// `phases` has no measured phase, or `warmup_requests` has no warm phase.

@@ -56,7 +56,8 @@ impl Measurement {
         steps.map(|step| (0, step)).collect()
     }
 
-    /// Returns the steps of one block at one endpoint. Each block has its own arrival times, which are the same at both endpoints.
+    /// Returns the steps of one block at one endpoint. Each block has its own arrival times, which
+    /// are the same at both endpoints.
     fn block(&self, block: u32, part: &Range<u32>, flush: bool) -> Vec<SessionStep> {
         let seed = Seed(self.load.seed.0.wrapping_add(u64::from(block)));
         let run = OfferedLoad { seed, ..self.load.clone() }.pass("run", block, part.clone());

@@ -1,4 +1,5 @@
-//! Looks at the servers and the workload of a comparison before its run: cache sizes, speed, and tokens per conversation.
+//! Looks at the servers and the workload of a comparison before its run: cache sizes, speed, and
+//! tokens per conversation.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(60);
 const PROBES: u32 = 3;
 /// Maximum number of output tokens of these requests.
 const PROBE_OUTPUT_MAX: f64 = 256.0;
-/// Share of the slower server that a chosen rate uses if no prompt is cached: of its prefill throughput, and of its L1.
+/// Share of the slower server that a chosen rate uses if no prompt is cached: of its prefill
+/// throughput, and of its L1.
 const LOAD: f64 = 0.5;
 
 /// Why the sizes of a server's caches are unknown.
@@ -73,8 +75,9 @@ pub struct ServerSpeed {
 }
 
 impl ServerSpeed {
-    /// Returns a rate in requests per second at which the server is half busy without cache hits. Of `conversations`, at most half are
-    /// in flight, so that a request seldom waits for the previous response of its conversation.
+    /// Returns a rate in requests per second at which the server is half busy without cache hits.
+    /// Of `conversations`, at most half are in flight, so that a request seldom waits for the
+    /// previous response of its conversation.
     pub fn rate(&self, conversations: u32) -> f64 {
         let in_flight = self.at_once.unwrap_or(f64::INFINITY).max(1.0).min(f64::from(conversations));
         let prefill = LOAD / self.ttft.as_secs_f64().max(1e-4);
@@ -93,8 +96,8 @@ impl Observer for EndedRequests {
 }
 
 impl Measurement {
-    /// Queries both servers of a comparison for their cache sizes. If `measure_speed` is set, also sends a few requests to each, one after the
-    /// other, with unrelated prompts.
+    /// Queries both servers of a comparison for their cache sizes. If `measure_speed` is set, also
+    /// sends a few requests to each, one after the other, with unrelated prompts.
     ///
     /// # Errors
     /// A server completes none of these requests.
@@ -163,7 +166,8 @@ async fn cache_sizes<E: Env>(env: &E, side: &LoadEndpoint) -> Result<CacheSizes,
     Ok(CacheSizes { device_tokens, host_tokens, has_storage })
 }
 
-/// Returns the median TTFT and E2E latency of average requests that are not cached, sent one after the other. `None` if one failed.
+/// Returns the median TTFT and E2E latency of average requests that are not cached, sent one after
+/// the other. `None` if one failed.
 ///
 /// # Errors
 /// No request succeeded. Returns the reason.

@@ -1,8 +1,8 @@
 //! Parses the counters on the metrics pages of SGLang servers and Mooncake masters. No I/O.
 //!
-//! Names match SGLang 0.5.23. All ranks of a model report the same token counts, so only one rank is counted. Each rank reports byte counts
-//! for its own part of the data, so they are summed. A series appears with its first event, so on an SGLang page a missing series means
-//! zero.
+//! Names match SGLang 0.5.23. All ranks of a model report the same token counts, so only one rank
+//! is counted. Each rank reports byte counts for its own part of the data, so they are summed. A
+//! series appears with its first event, so on an SGLang page a missing series means zero.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,8 @@ const REASONS_MAX: usize = 64;
 /// Token counts by reason label.
 pub type Reasons = BTreeMap<String, u64>;
 
-/// An SGLang server's counters since its start, and its current gauges. The unit is tokens unless stated otherwise.
+/// An SGLang server's counters since its start, and its current gauges. The unit is tokens unless
+/// stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ServerCounters {
     pub requests: u64,
@@ -31,7 +32,8 @@ pub struct ServerCounters {
     pub storage: u64,
     /// Cached prompt tokens without a reported tier.
     pub cached_somewhere: u64,
-    /// Prompt tokens computed, as counted by the scheduler. Tokens of retracted requests are counted again.
+    /// Prompt tokens computed, as counted by the scheduler. Tokens of retracted requests are
+    /// counted again.
     pub computed: u64,
     pub evicted: u64,
     /// Tokens copied from L1 to L2.
@@ -54,7 +56,8 @@ pub struct ServerCounters {
     pub unfulfilled: Reasons,
     /// Tokens whose prefetch from L3 was deferred, by reason.
     pub deferred: Reasons,
-    /// Bandwidth of prefetches from L3: sum over operations (GB/s each), and the number of operations.
+    /// Bandwidth of prefetches from L3: sum over operations (GB/s each), and the number of
+    /// operations.
     #[serde(skip)]
     pub prefetch_rate: BandwidthSum,
     /// Bandwidth of writes to L3, in the same format.
@@ -205,8 +208,8 @@ impl ServerCounters {
         self
     }
 
-    /// Returns the increase since `before`, with the current gauges. If the server restarted in the meantime, the increase is counted from
-    /// zero.
+    /// Returns the increase since `before`, with the current gauges. If the server restarted in the
+    /// meantime, the increase is counted from zero.
     #[must_use]
     pub fn since(mut self, before: &ServerCounters) -> ServerCounters {
         self.each(before, |now, then| if now >= then { now - then } else { now });

@@ -1,6 +1,8 @@
-//! What a server reports about itself: model, engine, hardware, cache sizes and settings. Parses the documents of SGLang and vLLM. No I/O.
+//! What a server reports about itself: model, engine, hardware, cache sizes and settings. Parses
+//! the documents of SGLang and vLLM. No I/O.
 //!
-//! All fields are optional. Settings are read by name from a fixed list, so a server's keys and passwords never reach a report.
+//! All fields are optional. Settings are read by name from a fixed list, so a server's keys and
+//! passwords never reach a report.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -206,7 +208,8 @@ impl ServerDescription {
         self.accelerators = document["num_accelerators"].as_u64().filter(|n| *n > 0);
     }
 
-    /// Sets the L2 capacity to `total` tokens (0: not known), from SGLang's metrics page. It is exact, unlike one derived from settings.
+    /// Sets the L2 capacity to `total` tokens (0: not known), from SGLang's metrics page. It is
+    /// exact, unlike one derived from settings.
     pub fn add_host_tokens(&mut self, total: u64) {
         let device = self.device;
         if let Some(host) = self.host.as_mut().filter(|_| total > 0) {
@@ -231,7 +234,8 @@ impl ServerDescription {
 }
 
 impl CacheCapacity {
-    /// Returns the size in bytes of `tokens` tokens in a cache with as many bytes per token as this one.
+    /// Returns the size in bytes of `tokens` tokens in a cache with as many bytes per token as this
+    /// one.
     fn scaled(&self, tokens: u64) -> Option<u64> {
         let own = self.tokens.filter(|own| *own > 0)?;
         Some(bytes(self.bytes? as f64 / own as f64 * tokens as f64))
@@ -279,7 +283,8 @@ fn as_object<S: Serializer>(settings: &[(&'static str, Value)], to: S) -> Result
     to.collect_map(settings.iter().map(|(name, value)| (name, value)))
 }
 
-/// Returns the value to report for a setting; `None` for unset values, switches that are off, and nested documents.
+/// Returns the value to report for a setting; `None` for unset values, switches that are off, and
+/// nested documents.
 fn setting(value: &Value) -> Option<Value> {
     match value {
         Value::Bool(true) | Value::Number(_) => Some(value.clone()),
@@ -288,7 +293,8 @@ fn setting(value: &Value) -> Option<Value> {
     }
 }
 
-/// Returns the minimum number of tokens for a fetch from L3, from a JSON document or from a string that contains one.
+/// Returns the minimum number of tokens for a fetch from L3, from a JSON document or from a string
+/// that contains one.
 fn prefetch_threshold(config: Option<&Value>) -> Option<u64> {
     match config? {
         Value::String(text) => serde_json::from_str::<Value>(text).ok()?["prefetch_threshold"].as_u64(),

@@ -1,6 +1,6 @@
-//! Explains why a request had fewer cached tokens than expected, based on how the server's counters changed between the
-//! last use of its prefix and the end of its response. No I/O. A shortfall that no counter explains is reported as
-//! unexplained, without guessing.
+//! Explains why a request had fewer cached tokens than expected, based on how the server's counters
+//! changed between the last use of its prefix and the end of its response. No I/O. A shortfall that
+//! no counter explains is reported as unexplained, without guessing.
 
 use serde::Serialize;
 
@@ -21,8 +21,8 @@ pub struct Shortfall {
     pub host: u32,
     /// Cached tokens from L3.
     pub storage: u32,
-    /// End of the conversation's previous response. For a first turn: the end of the previous pass, or the start of the current pass if
-    /// there was no previous one.
+    /// End of the conversation's previous response. For a first turn: the end of the previous pass,
+    /// or the start of the current pass if there was no previous one.
     pub since: Mono,
     /// When the last byte of the request was sent.
     pub came: Mono,
@@ -36,7 +36,8 @@ impl Shortfall {
         self.device.saturating_add(self.host).saturating_add(self.storage)
     }
 
-    /// Returns the tokens that the request itself may have added to L2: computed prompt tokens and output tokens.
+    /// Returns the tokens that the request itself may have added to L2: computed prompt tokens and
+    /// output tokens.
     fn own(&self) -> u64 {
         u64::from(self.prompt.saturating_sub(self.actual())) + u64::from(self.answer)
     }
@@ -63,8 +64,8 @@ pub enum ShortfallReason {
         why: String,
         tokens: u64,
     },
-    /// L1 evicted tokens. If the server has an L2 or L3, another reason explains why the tokens were not loaded from
-    /// that tier.
+    /// L1 evicted tokens. If the server has an L2 or L3, another reason explains why the tokens
+    /// were not loaded from that tier.
     Evicted {
         tokens: u64,
     },
@@ -83,8 +84,8 @@ pub enum ShortfallReason {
     StoreFull {
         failures: u64,
     },
-    /// When the request arrived, L2 held tokens that had not yet been written to L3. The request's own tokens are
-    /// excluded. It is unknown which requests the other tokens belong to.
+    /// When the request arrived, L2 held tokens that had not yet been written to L3. The request's
+    /// own tokens are excluded. It is unknown which requests the other tokens belong to.
     NotStored {
         tokens: u64,
     },
@@ -128,7 +129,8 @@ pub fn explain(short: &Shortfall, ring: &CounterHistory, info: Option<&ServerInf
     reasons.extend(grew(&grown.deferred).into_iter().map(|(why, tokens)| ShortfallReason::Deferred { why, tokens }));
     reasons.extend(grew(&grown.dropped).into_iter().map(|(why, tokens)| ShortfallReason::Dropped { why, tokens }));
     if let Some(info) = info.filter(|_| has_storage) {
-        // L3 is queried for the whole pages missing from L1 and L2. The last token is always computed.
+        // L3 is queried for the whole pages missing from L1 and L2. The last token is always
+        // computed.
         let page = info.page_size.unwrap_or(1).max(1);
         let whole = short.prompt.saturating_sub(1) / page * page;
         let missing = whole.saturating_sub(short.device.saturating_add(short.host));
@@ -138,7 +140,8 @@ pub fn explain(short: &Shortfall, ring: &CounterHistory, info: Option<&ServerInf
         reasons.extend(store(short, from, to, ring));
     }
     if grown.evicted > 0 && (!reasons.is_empty() || !has_storage) {
-        // With an L3, an eviction from L1 alone explains nothing, because the tokens should have been loaded from L3.
+        // With an L3, an eviction from L1 alone explains nothing, because the tokens should have
+        // been loaded from L3.
         reasons.push(ShortfallReason::Evicted { tokens: grown.evicted });
     }
     reasons
@@ -156,8 +159,8 @@ fn store(short: &Shortfall, from: &CounterSample, to: &CounterSample, ring: &Cou
             reasons.push(ShortfallReason::StoreFull { failures: grown.allocation_failures });
         }
     }
-    // Tokens that were unwritten when the request arrived could not be fetched. The tokens that the request itself computed were added only
-    // later.
+    // Tokens that were unwritten when the request arrived could not be fetched. The tokens that the
+    // request itself computed were added only later.
     let unwritten = ring.unwritten_at(short.since, short.came, short.own());
     if unwritten > 0 {
         reasons.push(ShortfallReason::NotStored { tokens: unwritten });
@@ -264,7 +267,8 @@ mod tests {
         };
         // When the request ended, everything had been written except what it computed itself.
         assert_eq!(reasons(&[(5, 1_000, 1_000), (21, 2_010, 1_000)]), []);
-        // L3 lagged when the previous turn ended, but no longer when this request arrived. Later events do not matter.
+        // L3 lagged when the previous turn ended, but no longer when this request arrived. Later
+        // events do not matter.
         assert_eq!(reasons(&[(5, 500, 500), (9, 1_000, 500), (11, 1_000, 1_000), (21, 9_000, 1_000)]), []);
         // L3 still lagged just before the request arrived.
         assert_eq!(

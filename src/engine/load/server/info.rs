@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use mcctl_base::text::one_line;
 
-/// Minimum number of tokens for a fetch from L3 if the server does not report it (SGLang 0.5.23, `prefetch_threshold`).
+/// Minimum number of tokens for a fetch from L3 if the server does not report it (SGLang 0.5.23,
+/// `prefetch_threshold`).
 pub const PREFETCH_THRESHOLD: u32 = 256;
 
 /// Server settings that determine what its caches can hold.
@@ -37,7 +38,8 @@ pub struct ServerInfo {
     /// How long a request waits for L3: `best_effort`, `wait_complete` or `timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch_policy: Option<String>,
-    /// When pages are copied from L1 to L2: `write_through`, `write_through_selective` or `write_back`.
+    /// When pages are copied from L1 to L2: `write_through`, `write_through_selective` or
+    /// `write_back`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_policy: Option<String>,
 }

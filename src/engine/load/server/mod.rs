@@ -1,7 +1,8 @@
-//! Client for the server's management routes: settings ([`info`]), cache flush, and counters ([`counters`], [`scrape`]).
+//! Client for the server's management routes: settings ([`info`]), cache flush, and counters
+//! ([`counters`], [`scrape`]).
 //!
-//! All of these routes are optional. A server without them can still be benchmarked, and the report lists what is missing. The calls use
-//! separate connections, never the measured ones.
+//! All of these routes are optional. A server without them can still be benchmarked, and the report
+//! lists what is missing. The calls use separate connections, never the measured ones.
 
 pub mod counters;
 pub mod description;
@@ -81,7 +82,8 @@ pub enum SettleResult {
     Busy,
 }
 
-/// Extracts data from a metrics page. Parsing runs on another thread, so that a long page does not delay requests.
+/// Extracts data from a metrics page. Parsing runs on another thread, so that a long page does not
+/// delay requests.
 async fn read<T: Send + 'static>(page: String, of: fn(&Samples) -> Option<T>) -> Option<T> {
     let reading = tokio::task::spawn_blocking(move || of(&Samples::parse(&page)));
     match reading.await.map_err(tokio::task::JoinError::try_into_panic) {
@@ -109,8 +111,9 @@ pub struct ServerClient {
 }
 
 impl ServerClient {
-    /// Creates a client for the server at `base` (`http://HOST:PORT`). Counters are read from `pages` (by default, the server's own
-    /// `/metrics`), and L3 counters from the `master` metrics page.
+    /// Creates a client for the server at `base` (`http://HOST:PORT`). Counters are read from
+    /// `pages` (by default, the server's own `/metrics`), and L3 counters from the `master` metrics
+    /// page.
     pub fn new(base: &str, pages: Vec<String>, master: Option<String>, fetcher: Fetcher) -> ServerClient {
         let base = base.trim_end_matches('/').to_owned();
         let pages = if pages.is_empty() { vec![format!("{base}/metrics")] } else { pages };
@@ -182,8 +185,9 @@ impl ServerClient {
         Ok(None)
     }
 
-    /// Reads the current counters, summed over all pages. Returns `None` if any page does not come from SGLang. If `woken` is set,
-    /// queries `/server_info` first, which makes an idle scheduler update its counters.
+    /// Reads the current counters, summed over all pages. Returns `None` if any page does not come
+    /// from SGLang. If `woken` is set, queries `/server_info` first, which makes an idle scheduler
+    /// update its counters.
     pub async fn counters(&self, woken: bool) -> Option<ServerCounters> {
         if woken {
             let _ = self.get(&format!("{}/server_info", self.base)).await;
@@ -215,8 +219,8 @@ impl ServerClient {
     /// The server does not have this route, does not respond, or is still busy at the time limit.
     pub async fn flush<E: Env>(&self, env: &E, within: Duration) -> Result<(), ServerCallError> {
         let mut url = format!("{}/flush_cache", self.base);
-        // SGLang waits up to this long for requests in flight. Without the parameter, it rejects the flush immediately
-        // if any are in flight.
+        // SGLang waits up to this long for requests in flight. Without the parameter, it rejects
+        // the flush immediately if any are in flight.
         if let Some(timeout) = self.flush_timeout {
             url.push_str(&format!("?timeout={}", timeout.as_secs_f64()));
         }
@@ -235,9 +239,9 @@ impl ServerClient {
         }
     }
 
-    /// Clears L3. Recently read objects are leased and are not removed, although the server reports success. The call is therefore
-    /// repeated until the master has no objects or their number stops falling. Without a master, it is repeated once after the leases
-    /// have expired.
+    /// Clears L3. Recently read objects are leased and are not removed, although the server reports
+    /// success. The call is therefore repeated until the master has no objects or their number
+    /// stops falling. Without a master, it is repeated once after the leases have expired.
     ///
     /// # Errors
     /// The server does not have this route, has no L3, or does not respond.

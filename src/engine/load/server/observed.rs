@@ -1,5 +1,5 @@
-//! What a pass reveals about the server: its counters compared with the sums over the responses, actual hits compared with expected hits,
-//! and reasons for shortfalls. No I/O.
+//! What a pass reveals about the server: its counters compared with the sums over the responses,
+//! actual hits compared with expected hits, and reasons for shortfalls. No I/O.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -229,8 +229,9 @@ impl ShortfallWatcher {
         true
     }
 
-    /// Explains the shortfalls of a pass that began at `started`, after a previous pass that ended at `before`. The prefix of a first
-    /// turn was last used in the previous pass, so evictions between the two passes count.
+    /// Explains the shortfalls of a pass that began at `started`, after a previous pass that ended
+    /// at `before`. The prefix of a first turn was last used in the previous pass, so evictions
+    /// between the two passes count.
     pub fn explained(
         self,
         started: Mono,
@@ -275,7 +276,8 @@ impl ShortfallWatcher {
 /// Compares the sums over the responses with the server's counters.
 pub fn compare(tally: &Tally, counters: &ServerCounters) -> Vec<CounterCheck> {
     let TokenTotals { prompt, completion, device, host, storage, cached_somewhere, .. } = tally.all.tokens;
-    // A server may count a cached token without a tier but report the tier in the response. In that case, only the totals are compared.
+    // A server may count a cached token without a tier but report the tier in the response. In that
+    // case, only the totals are compared.
     let by_tier = counters.cached_somewhere == cached_somewhere;
     let mut rows = vec![
         CounterCheck { of: "requests", answers: tally.all.requests, server: counters.requests },
@@ -298,7 +300,8 @@ pub fn agree(rows: &[CounterCheck]) -> bool {
 }
 
 impl ServerObservation {
-    /// Adds the caveats that follow from the observation. `is_full` is set if more pages were used than are tracked.
+    /// Adds the caveats that follow from the observation. `is_full` is set if more pages were used
+    /// than are tracked.
     pub fn judge(&mut self, statistics: Option<&HitStatistics>, is_full: bool) {
         if self.info.as_ref().is_some_and(|info| info.simulator) {
             self.caveats.push(ObservationCaveat::Simulator);

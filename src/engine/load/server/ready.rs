@@ -24,14 +24,16 @@ pub enum NotReady {
     Connect(#[from] ConnectError),
 }
 
-/// Checks once whether the server is ready: it lists its models or, without a client, accepts a connection.
+/// Checks once whether the server is ready: it lists its models or, without a client, accepts a
+/// connection.
 async fn check<E: Env + Unpin>(env: &E, target: &LoadTarget, server: Option<&ServerClient>) -> Result<(), NotReady> {
     let Some(server) = server else { return Ok(check_reachable(env, target).await?) };
     let models = deadline(env, REQUEST_LIMIT, server.models()).await??;
     if models.ready { Ok(()) } else { Err(NotReady::Starting) }
 }
 
-/// Polls the server at `target` until it is ready. `on_wait` is called once, with the first reason why it is not.
+/// Polls the server at `target` until it is ready. `on_wait` is called once, with the first reason
+/// why it is not.
 ///
 /// # Errors
 /// The server is not ready after `wait`.
@@ -57,12 +59,14 @@ pub async fn wait_until_ready<E: Env + Unpin>(
 }
 
 impl ServerClient {
-    /// Returns whether the server responds within `limit`. An error response and a closed connection are responses, too.
+    /// Returns whether the server responds within `limit`. An error response and a closed
+    /// connection are responses, too.
     pub async fn responds<E: Env>(&self, env: &E, limit: Duration) -> bool {
         deadline(env, limit, self.models()).await.is_ok()
     }
 
-    /// Returns what the server reports about itself. Empty if the server does not respond within ten seconds.
+    /// Returns what the server reports about itself. Empty if the server does not respond within
+    /// ten seconds.
     pub async fn describe<E: Env>(&self, env: &E) -> ServerDescription {
         deadline(env, REQUEST_LIMIT * 2, self.description()).await.unwrap_or_default()
     }

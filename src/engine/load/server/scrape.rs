@@ -1,5 +1,6 @@
-//! Scrapes the server's counters over time: at the start, every second, at the end of each pass, and whenever a request had fewer cached
-//! tokens than expected. Memory is bounded, so long runs keep fewer samples.
+//! Scrapes the server's counters over time: at the start, every second, at the end of each pass,
+//! and whenever a request had fewer cached tokens than expected. Memory is bounded, so long runs
+//! keep fewer samples.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,8 +27,8 @@ pub struct CounterSample {
     pub master: Option<StoreCounters>,
 }
 
-/// Samples in chronological order. Above the limit, every second sample is dropped, except for the first, the last and marked ones. No
-/// I/O.
+/// Samples in chronological order. Above the limit, every second sample is dropped, except for the
+/// first, the last and marked ones. No I/O.
 #[derive(Clone, Debug, Default)]
 pub struct CounterHistory {
     points: Vec<(CounterSample, bool)>,
@@ -81,9 +82,10 @@ impl CounterHistory {
         self.points.iter().map(|(point, _)| point).filter(move |point| point.at >= from && point.at <= to)
     }
 
-    /// Returns the tokens that had not yet been written to L3 when a request arrived at `came`. Uses the last sample before the arrival,
-    /// unless that sample is older than `since`, the end of the response that last used the request's prefix. In that case, the next
-    /// sample is used, less the request's `own` tokens, which it may include.
+    /// Returns the tokens that had not yet been written to L3 when a request arrived at `came`.
+    /// Uses the last sample before the arrival, unless that sample is older than `since`, the end
+    /// of the response that last used the request's prefix. In that case, the next sample is used,
+    /// less the request's `own` tokens, which it may include.
     pub fn unwritten_at(&self, since: Mono, came: Mono, own: u64) -> u64 {
         let last = self.before(came).filter(|point| point.at >= since && point.at <= came);
         match last {
@@ -92,7 +94,8 @@ impl CounterHistory {
         }
     }
 
-    /// Returns the tokens not yet written to L3 at `point`: the lag behind L2 in excess of its minimum.
+    /// Returns the tokens not yet written to L3 at `point`: the lag behind L2 in excess of its
+    /// minimum.
     fn unwritten(&self, point: &CounterSample) -> u64 {
         let (Some(counters), Some(least)) = (&point.server, self.least_behind) else { return 0 };
         u64::try_from(behind(counters).saturating_sub(least)).unwrap_or(0)

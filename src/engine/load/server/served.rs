@@ -1,4 +1,5 @@
-//! Models, tokenizer and profiler: the calls that `sglang.bench_serving` makes in addition to its requests. And the server's description.
+//! Models, tokenizer and profiler: the calls that `sglang.bench_serving` makes in addition to its
+//! requests. And the server's description.
 
 use serde_json::Value;
 
@@ -43,8 +44,8 @@ impl ServerClient {
         named("tokenizer_path").or_else(|| named("model_path"))
     }
 
-    /// Returns what the server reports about itself, from its settings, metrics, models and, if known, its Mooncake master. Everything
-    /// that the server does not provide is missing.
+    /// Returns what the server reports about itself, from its settings, metrics, models and, if
+    /// known, its Mooncake master. Everything that the server does not provide is missing.
     pub(super) async fn description(&self) -> ServerDescription {
         let settings = match self.document("/server_info").await {
             None => self.document("/get_server_info").await,
@@ -85,7 +86,8 @@ impl ServerClient {
         read(answer.body, |page| Some(page.clone())).await
     }
 
-    /// Calls the profiler. Returns one message per failed worker instead of an error, because a run without a profile is still valid.
+    /// Calls the profiler. Returns one message per failed worker instead of an error, because a run
+    /// without a profile is still valid.
     pub async fn profile(&self, profile: &Profile) -> Vec<String> {
         let own = [self.base().to_owned()];
         let workers = if profile.workers.is_empty() { &own[..] } else { &profile.workers };

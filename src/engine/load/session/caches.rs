@@ -38,7 +38,8 @@ pub(super) struct EndedPass<'a> {
     pub(super) server: usize,
     /// The server's counters at the start of the pass.
     pub(super) began: Option<CounterSample>,
-    /// `None` if part of the pass ran before an interruption: the counters for that part are unknown.
+    /// `None` if part of the pass ran before an interruption: the counters for that part are
+    /// unknown.
     pub(super) tally: Option<&'a Tally>,
     pub(super) ran: &'a RunStats,
     pub(super) shortfalls: ShortfallWatcher,
@@ -49,8 +50,8 @@ pub(super) struct EndedPass<'a> {
 pub(super) struct SessionCaches {
     pub(super) endpoints: Vec<EndpointCaches>,
     pub(super) book: CacheModels,
-    /// For each endpoint, the index of the first endpoint on the same server. Endpoints on the same server share a
-    /// cache.
+    /// For each endpoint, the index of the first endpoint on the same server. Endpoints on the same
+    /// server share a cache.
     servers: Vec<usize>,
 }
 
@@ -125,7 +126,8 @@ impl SessionCaches {
                 let (Some(before), Some(after)) = (&from.server, &to.server) else { break None };
                 let counters = after.clone().since(before);
                 let rows = tally.map_or_else(Vec::new, |tally| compare(tally, &counters));
-                // The last requests may not be counted yet, and failed requests may be counted in part.
+                // The last requests may not be counted yet, and failed requests may be counted in
+                // part.
                 let failed = tally.map_or(0, Tally::failed) + ran.unfinished;
                 if agree(&rows) || env.now().since(ended) >= COUNTED || failed > 0 {
                     let master = to.master.zip(from.master).map(|(to, from)| to.since(&from));

@@ -1,5 +1,5 @@
-//! Steps that put an endpoint's caches into a known state. The result of each step is verified: a flush must return
-//! 200, a cleared store must be empty, and filler requests must succeed.
+//! Steps that put an endpoint's caches into a known state. The result of each step is verified: a
+//! flush must return 200, a cleared store must be empty, and filler requests must succeed.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,8 +24,8 @@ const SETTLE: Duration = Duration::from_secs(120);
 const FILLER: u64 = 2048;
 /// Maximum prompt length of a warm-up request, in tokens.
 const WARMER: u64 = 512;
-/// Maximum number of filler requests per step, which corresponds to 2 billion tokens. A tier that reports a larger size
-/// cannot be filled.
+/// Maximum number of filler requests per step, which corresponds to 2 billion tokens. A tier that
+/// reports a larger size cannot be filled.
 const FILLERS_MAX: u32 = 1 << 20;
 
 /// A tier of the server's cache.
@@ -141,7 +141,8 @@ impl<E: Env + Unpin> ControlRun<'_, E> {
     /// Executes the step.
     ///
     /// # Errors
-    /// The endpoint does not support the step, a call or request failed, or the server does not report a tier's size.
+    /// The endpoint does not support the step, a call or request failed, or the server does not
+    /// report a tier's size.
     pub(super) async fn execute(self, stop: &mut mpsc::Receiver<()>) -> Result<StepResult, StepError> {
         let ControlRun { env, side, server: at, caches, filler: by, step } = self;
         let failed = |cause: StepFailure| StepError { step: step.clone(), cause };
@@ -179,8 +180,8 @@ impl<E: Env + Unpin> ControlRun<'_, E> {
             Control::Fill(tier) => {
                 let tokens =
                     tier_tokens(side, caches, at, *tier).await.ok_or_else(|| failed(StepFailure::UnknownTierSize))?;
-                // One extra request, because pages in use are never evicted. The limit leaves room for all requests in
-                // flight.
+                // One extra request, because pages in use are never evicted. The limit leaves room
+                // for all requests in flight.
                 let requests = u32::try_from(tokens.div_ceil(most).saturating_add(1)).ok();
                 let requests = requests.filter(|requests| *requests <= FILLERS_MAX);
                 let requests = requests.ok_or_else(|| failed(StepFailure::TierTooLarge { tokens }))?;

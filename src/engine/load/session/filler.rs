@@ -12,8 +12,8 @@ use crate::workload::{LoadWorkload, Synthetic, SyntheticPrompt, TurnPrompt, Turn
 use crate::{Distribution, Driver, LoadRun, ModelAnswer, Pace, Rules, RunLimits, Script, Seed, Turn};
 use mcctl_sys::env::Env;
 
-/// Seed for filler prompts. Filler prompts differ from step to step, and from the prompts of the measured
-/// conversations.
+/// Seed for filler prompts. Filler prompts differ from step to step, and from the prompts of the
+/// measured conversations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FillerSource {
     pub(super) seed: Seed,

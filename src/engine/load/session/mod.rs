@@ -1,8 +1,8 @@
 //! A measurement: a schedule of steps that are executed in order against one or more endpoints.
 //!
-//! Every type of measurement is a schedule plus an analysis of its passes. A plain run is a single pass. A sweep has
-//! one pass per load value. A comparison alternates passes between two endpoints. A ladder has a control step before
-//! each pass.
+//! Every type of measurement is a schedule plus an analysis of its passes. A plain run is a single
+//! pass. A sweep has one pass per load value. A comparison alternates passes between two endpoints.
+//! A ladder has a control step before each pass.
 
 mod caches;
 mod control;
@@ -77,11 +77,13 @@ pub struct PassPlan {
 
 /// Callbacks during a measurement. All of them are optional.
 pub trait Observer {
-    /// A pass is starting. It has `conversations` conversations and, unless some fail, `requests` requests.
+    /// A pass is starting. It has `conversations` conversations and, unless some fail, `requests`
+    /// requests.
     fn pass_started(&mut self, pass: &PassId, conversations: u64, requests: u64, live: &Arc<LiveCounters>) {
         let _ = (pass, conversations, requests, live);
     }
-    /// A request in a resumed pass had already finished in the interrupted run. Calls [`Observer::record`] by default.
+    /// A request in a resumed pass had already finished in the interrupted run. Calls
+    /// [`Observer::record`] by default.
     fn resumed(&mut self, pass: &PassId, record: &TimedRequest) {
         self.record(pass, record);
     }
@@ -163,7 +165,8 @@ impl SessionResult {
         self.passes.iter().map(|pass| pass.ran.bugs).sum()
     }
 
-    /// Returns whether all requests to at least one endpoint failed. Endpoints with the same name count as one.
+    /// Returns whether all requests to at least one endpoint failed. Endpoints with the same name
+    /// count as one.
     pub fn has_failed_endpoint(&self) -> bool {
         self.passes.iter().any(|one| {
             let of = || self.passes.iter().filter(|pass| pass.id.side_name == one.id.side_name);
@@ -180,12 +183,14 @@ pub struct Session {
     pub schedule: VecDeque<(usize, SessionStep)>,
     /// Seed for random choices within passes.
     pub seed: Seed,
-    /// Whether to keep the figures of every request (up to [`FIGURES_MAX`] per pass) for paired analyses.
+    /// Whether to keep the figures of every request (up to [`FIGURES_MAX`] per pass) for paired
+    /// analyses.
     pub keep_figures: bool,
 }
 
 impl Session {
-    /// Returns the maximum number of concurrent connections. HTTP/1 needs one per request in flight; HTTP/2 requests share connections.
+    /// Returns the maximum number of concurrent connections. HTTP/1 needs one per request in
+    /// flight; HTTP/2 requests share connections.
     pub fn connections_max(&self) -> usize {
         let connections = self.schedule.iter().filter_map(|(at, step)| {
             let SessionStep::Pass(plan) = step else { return None };
@@ -197,8 +202,8 @@ impl Session {
         connections.max().unwrap_or(0)
     }
 
-    /// Executes the schedule. After the first `stop`, the current step ends early and no further steps are executed.
-    /// After the second one, requests in flight are aborted.
+    /// Executes the schedule. After the first `stop`, the current step ends early and no further
+    /// steps are executed. After the second one, requests in flight are aborted.
     pub async fn execute<E: Env + Unpin>(
         self,
         env: E,
@@ -208,8 +213,8 @@ impl Session {
         self.go_on(env, Vec::new(), stop, observer).await
     }
 
-    /// Calls [`go_on`](Session::go_on) on this host. This function is not generic, so the code of the connections is compiled with this crate,
-    /// as one unit, and uses less CPU time per token.
+    /// Calls [`go_on`](Session::go_on) on this host. This function is not generic, so the code of
+    /// the connections is compiled with this crate, as one unit, and uses less CPU time per token.
     pub fn go_on_here<'a>(
         self,
         env: RealEnv,
@@ -220,8 +225,8 @@ impl Session {
         Box::pin(self.go_on(env, earlier, stop, observer))
     }
 
-    /// Executes the schedule, resuming from the passes of an interrupted run, in order. Requests that had finished are
-    /// counted but not sent again.
+    /// Executes the schedule, resuming from the passes of an interrupted run, in order. Requests
+    /// that had finished are counted but not sent again.
     pub async fn go_on<E: Env + Unpin>(
         mut self,
         env: E,

@@ -36,9 +36,9 @@ impl PreviousPass {
         conversation.push(record);
     }
 
-    /// Returns the work that remains in a pass over `scripts`, whose conversations start at index `from`. A
-    /// conversation ends with its last turn or with a failure. Conversations that have not ended are restarted from the
-    /// beginning.
+    /// Returns the work that remains in a pass over `scripts`, whose conversations start at index
+    /// `from`. A conversation ends with its last turn or with a failure. Conversations that have
+    /// not ended are restarted from the beginning.
     pub(super) fn rest(self, scripts: &[Script], from: u32) -> RemainingWork {
         let mut ended = BTreeSet::new();
         let mut kept = Vec::new();

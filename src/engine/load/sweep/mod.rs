@@ -1,5 +1,5 @@
-//! Load sweep: the same workload at increasing rates or concurrency levels. It finds the point beyond which more load
-//! only adds queueing, and the highest load that still meets the limits.
+//! Load sweep: the same workload at increasing rates or concurrency levels. It finds the point
+//! beyond which more load only adds queueing, and the highest load that still meets the limits.
 
 mod result;
 
@@ -91,9 +91,10 @@ pub struct SweepPoint {
 /// More load pays off as long as throughput grows at least as fast as this power of the load.
 const SHARE: f64 = 0.5;
 
-/// Returns the index of the knee in `points`, which are sorted by increasing load. The knee is the first point beyond which more load no
-/// longer pays off: throughput grows more slowly than the square root of the load while latency increases. `None` if more load still pays
-/// off at the last value.
+/// Returns the index of the knee in `points`, which are sorted by increasing load. The knee is the
+/// first point beyond which more load no longer pays off: throughput grows more slowly than the
+/// square root of the load while latency increases. `None` if more load still pays off at the last
+/// value.
 pub fn knee(points: &[SweepPoint]) -> Option<usize> {
     (0..points.len().saturating_sub(1)).find(|at| {
         let here = &points[*at];
@@ -103,7 +104,8 @@ pub fn knee(points: &[SweepPoint]) -> Option<usize> {
     })
 }
 
-/// Returns the index of the highest load that met the limits, provided that all lower loads met them too.
+/// Returns the index of the highest load that met the limits, provided that all lower loads met
+/// them too.
 pub fn highest_that_meets(points: &[SweepPoint]) -> Option<usize> {
     points.iter().take_while(|point| point.meets == Some(true)).count().checked_sub(1)
 }

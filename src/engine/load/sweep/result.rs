@@ -37,8 +37,9 @@ pub struct SweepResult {
     pub knee: Option<f64>,
     /// Highest load up to which every load met the limits.
     pub highest_that_meets: Option<f64>,
-    /// The knee, or a lower load if the limits are not met up to the knee. Without a knee, the highest load that met the limits. `None` if no
-    /// load met the limits, or if there are neither a knee nor limits.
+    /// The knee, or a lower load if the limits are not met up to the knee. Without a knee, the
+    /// highest load that met the limits. `None` if no load met the limits, or if there are neither
+    /// a knee nor limits.
     pub best: Option<f64>,
     /// Required share of requests that meet the limits.
     pub share_to_pass: Option<f64>,
@@ -56,8 +57,8 @@ pub struct SweepTerms {
 }
 
 impl SweepResult {
-    /// Evaluates the passes of `sweep`, which are in load order, with their goal statistics. `ended_early`: a signal or a failed step
-    /// ended the sweep, so missing loads were not skipped.
+    /// Evaluates the passes of `sweep`, which are in load order, with their goal statistics.
+    /// `ended_early`: a signal or a failed step ended the sweep, so missing loads were not skipped.
     pub fn of(
         sweep: &Sweep,
         passes: &[PassResult],

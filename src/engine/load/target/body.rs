@@ -87,8 +87,9 @@ impl LoadTarget {
 }
 
 impl LoadTarget {
-    /// Adds the members for TensorRT-LLM's ensemble route. The route cannot ignore the end-of-sequence token. Instead, a minimum length and
-    /// an end token outside any vocabulary are set, which produces responses of the full length.
+    /// Adds the members for TensorRT-LLM's ensemble route. The route cannot ignore the
+    /// end-of-sequence token. Instead, a minimum length and an end token outside any vocabulary are
+    /// set, which produces responses of the full length.
     fn tensor_rt(&self, ask: &TurnRequest, members: &mut Map<String, Value>) {
         /// The lowest temperature that the route accepts; zero is rejected.
         const COLDEST: f64 = 1e-6;
@@ -105,8 +106,8 @@ impl LoadTarget {
     }
 }
 
-/// Writes the member that contains the prompt, without its opening quote. Long ID lists are written directly, without
-/// an intermediate value.
+/// Writes the member that contains the prompt, without its opening quote. Long ID lists are written
+/// directly, without an intermediate value.
 fn prompt(dialect: Dialect, prompt: &TurnPrompt, text: &mut Vec<u8>) {
     let name: &[u8] = match (dialect, prompt) {
         (Dialect::Generate, TurnPrompt::Ids(_)) => b"input_ids\":",

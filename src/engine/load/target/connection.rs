@@ -1,8 +1,8 @@
 //! An HTTP/1.1 connection, which carries one exchange at a time.
 //!
-//! Each token costs one system call and one pass over its bytes. Bytes are read into a buffer shared by all exchanges
-//! on a thread, and are split into frames there. Only an incomplete line is kept until the next read. A single timer
-//! per request enforces both time limits.
+//! Each token costs one system call and one pass over its bytes. Bytes are read into a buffer
+//! shared by all exchanges on a thread, and are split into frames there. Only an incomplete line is
+//! kept until the next read. A single timer per request enforces both time limits.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -47,8 +47,8 @@ pub(super) struct Http1Connection<E: Env + Unpin> {
 pub(super) enum ExchangeEnd {
     /// End time and outcome. The outcome is [`ExchangeOutcome::Ok`] if the response was complete.
     Ended(Mono, ExchangeOutcome),
-    /// The idle connection was closed before the request had been fully written. The server has not received the
-    /// request.
+    /// The idle connection was closed before the request had been fully written. The server has not
+    /// received the request.
     Unsent,
 }
 
@@ -75,8 +75,8 @@ impl<E: Env + Unpin> Http1Connection<E> {
         self.open && self.wire.is_quiet()
     }
 
-    /// Sends `request` and passes the response to `response`. For each read, `delays` records how long the bytes had
-    /// been waiting in the kernel.
+    /// Sends `request` and passes the response to `response`. For each read, `delays` records how
+    /// long the bytes had been waiting in the kernel.
     pub(super) async fn exchange<F: FnMut(TokenArrival)>(
         &mut self,
         target: &LoadTarget,
@@ -184,7 +184,8 @@ impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
         }
     }
 
-    /// Reads available bytes. Returns the outcome if the response has ended, or `None` if bytes arrived.
+    /// Reads available bytes. Returns the outcome if the response has ended, or `None` if bytes
+    /// arrived.
     fn read<E: Env + Unpin>(
         &mut self,
         wire: &mut WireStream<E>,
@@ -243,7 +244,8 @@ impl<F: FnMut(TokenArrival)> ExchangeState<'_, F> {
     }
 }
 
-/// Builds the request head. User-supplied headers replace the default ones, except for the content length.
+/// Builds the request head. User-supplied headers replace the default ones, except for the content
+/// length.
 fn head(target: &LoadTarget, request: &EncodedRequest) -> Vec<u8> {
     let length = request.body.len();
     let mut head = Vec::with_capacity(512);

@@ -1,8 +1,8 @@
-//! A parser that splits an HTTP/1.1 response into head, data and end, without I/O. Input may be split anywhere, and
-//! only the head and an incomplete line are buffered.
+//! A parser that splits an HTTP/1.1 response into head, data and end, without I/O. Input may be
+//! split anywhere, and only the head and an incomplete line are buffered.
 //!
-//! It is used instead of hyper because it runs for every token: bytes pass from the socket to the frame parser without
-//! a copy, a channel, a timer or a per-connection buffer.
+//! It is used instead of hyper because it runs for every token: bytes pass from the socket to the
+//! frame parser without a copy, a channel, a timer or a per-connection buffer.
 
 use std::time::Duration;
 
@@ -76,8 +76,8 @@ enum ParseState {
     Length(u64),
     /// In a body that ends when the connection closes.
     ToEnd,
-    /// In a chunk-size line: size so far, number of digits, number of bytes in the line, and whether the digits have
-    /// ended.
+    /// In a chunk-size line: size so far, number of digits, number of bytes in the line, and
+    /// whether the digits have ended.
     Size {
         size: u64,
         digits: u32,
@@ -118,8 +118,8 @@ impl ResponseParser {
         ResponseParser { state: ParseState::Head, head: Vec::new() }
     }
 
-    /// Returns the next piece of `bytes` and the number of bytes consumed. Call it again with the remaining bytes until
-    /// it returns [`Piece::More`] or [`Piece::End`].
+    /// Returns the next piece of `bytes` and the number of bytes consumed. Call it again with the
+    /// remaining bytes until it returns [`Piece::More`] or [`Piece::End`].
     ///
     /// # Errors
     /// The bytes are not a valid HTTP/1 response; see [`HttpParseError`].
@@ -194,9 +194,11 @@ impl ResponseParser {
         matches!(self.state, ParseState::Ended | ParseState::ToEnd)
     }
 
-    /// Parses head bytes. Returns the head once it is complete and not interim, and the number of bytes consumed.
+    /// Parses head bytes. Returns the head once it is complete and not interim, and the number of
+    /// bytes consumed.
     fn head(&mut self, bytes: &[u8]) -> Result<(Option<ResponseHead>, usize), HttpParseError> {
-        // The end of the head may be split between two reads, so the last three bytes are searched again.
+        // The end of the head may be split between two reads, so the last three bytes are searched
+        // again.
         let before = self.head.len();
         let whole: &[u8] = if before == 0 {
             bytes
@@ -303,8 +305,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads `bytes` in pieces of `step`. Returns the head, the body, whether the response is complete, and the number
-    /// of unused bytes.
+    /// Reads `bytes` in pieces of `step`. Returns the head, the body, whether the response is
+    /// complete, and the number of unused bytes.
     fn read(bytes: &[u8], step: usize) -> Result<(Option<ResponseHead>, Vec<u8>, bool, usize), HttpParseError> {
         let mut answer = ResponseParser::new();
         let mut head = None;

@@ -1,8 +1,9 @@
 //! Concurrent exchanges over a single HTTP/2 connection.
 //!
-//! Times are less precise than with HTTP/1.1, because requests and tokens pass through the connection's task. A request
-//! counts as written when its last byte is handed to the connection, and a token counts as arrived at the time of the
-//! connection's last read. Both times are off by microseconds as long as the generator keeps up.
+//! Times are less precise than with HTTP/1.1, because requests and tokens pass through the
+//! connection's task. A request counts as written when its last byte is handed to the connection,
+//! and a token counts as arrived at the time of the connection's last read. Both times are off by
+//! microseconds as long as the generator keeps up.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -127,8 +128,8 @@ impl<E: Env + Unpin> Http2Connection<E> {
         StreamGuard(Arc::clone(&self.streams))
     }
 
-    /// Performs an exchange, like `Http1Connection::exchange`. `reused` is true if the connection has carried other
-    /// exchanges.
+    /// Performs an exchange, like `Http1Connection::exchange`. `reused` is true if the connection
+    /// has carried other exchanges.
     pub(super) async fn exchange<F: FnMut(TokenArrival)>(
         &mut self,
         target: &LoadTarget,

@@ -40,10 +40,11 @@ pub struct LoadTarget {
     pub temperature: f64,
     /// Nucleus sampling. `None` omits the parameter.
     pub top_p: Option<f64>,
-    /// Whether responses are streamed. A non-streamed response is a single JSON document, and all of its tokens arrive
-    /// at the end.
+    /// Whether responses are streamed. A non-streamed response is a single JSON document, and all
+    /// of its tokens arrive at the end.
     pub stream: bool,
-    /// Whether the server ignores the end-of-sequence token and generates the full requested length.
+    /// Whether the server ignores the end-of-sequence token and generates the full requested
+    /// length.
     pub ignore_eos: bool,
     /// Additional members for every request. They override the default ones.
     pub extra: Map<String, Value>,
@@ -55,8 +56,8 @@ pub struct LoadTarget {
 }
 
 impl LoadTarget {
-    /// Creates a target for streamed requests over HTTP to the API `dialect` at `at`, with the API's route and the default model,
-    /// parameters and limits.
+    /// Creates a target for streamed requests over HTTP to the API `dialect` at `at`, with the
+    /// API's route and the default model, parameters and limits.
     pub fn new(at: HostPort, dialect: Dialect) -> LoadTarget {
         LoadTarget {
             at,
@@ -96,7 +97,8 @@ impl LoadTarget {
     }
 }
 
-/// Checks that the endpoint is reachable: connects in the same way as a request, including TLS, and then disconnects.
+/// Checks that the endpoint is reachable: connects in the same way as a request, including TLS, and
+/// then disconnects.
 ///
 /// # Errors
 /// The connection or the TLS handshake failed or timed out.
@@ -108,7 +110,8 @@ pub async fn check_reachable<E: Env + Unpin>(env: &E, target: &LoadTarget) -> Re
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeLimits {
     pub connect: Duration,
-    /// Maximum time without data: between two bytes of the response, or between the request and the first byte.
+    /// Maximum time without data: between two bytes of the response, or between the request and the
+    /// first byte.
     pub silence: Duration,
     pub whole: Duration,
     /// Number of retries after busy responses (429 or 503) with `Retry-After`.
@@ -145,10 +148,11 @@ pub enum ExchangeOutcome {
     Refused(String),
     /// Status 200, but without any tokens.
     NoTokens,
-    /// Status 200 without any tokens and with a content type other than a stream. Contains the content type and the
-    /// start of the body.
+    /// Status 200 without any tokens and with a content type other than a stream. Contains the
+    /// content type and the start of the body.
     NoStream(String),
-    /// No bytes arrived for [`ExchangeLimits::silence`], or the exchange took longer than [`ExchangeLimits::whole`].
+    /// No bytes arrived for [`ExchangeLimits::silence`], or the exchange took longer than
+    /// [`ExchangeLimits::whole`].
     TimedOut(Duration),
     /// A panic aborted the exchange: a bug in mcctl, not in the server.
     Bug(String),
@@ -214,7 +218,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Returns when the request was first sent. Waiting for retries after busy responses is part of the latency.
+    /// Returns when the request was first sent. Waiting for retries after busy responses is part of
+    /// the latency.
     pub fn sent(&self) -> Duration {
         self.wrote.saturating_sub(self.waited)
     }

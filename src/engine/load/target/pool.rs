@@ -47,8 +47,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<E: Env + Unpin> HttpConnectionPool<E> {
-    /// Opens a pool with connections for `exchanges` concurrent exchanges. Connection errors are ignored here, because
-    /// the first request will report them.
+    /// Opens a pool with connections for `exchanges` concurrent exchanges. Connection errors are
+    /// ignored here, because the first request will report them.
     pub async fn open(env: E, target: LoadTarget, exchanges: usize) -> HttpConnectionPool<E> {
         let start = env.now();
         let pool = HttpConnectionPool {
@@ -88,7 +88,8 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         &self.target
     }
 
-    /// Returns the number of requests that were resent because their idle connection had been closed.
+    /// Returns the number of requests that were resent because their idle connection had been
+    /// closed.
     pub fn resent(&self) -> u64 {
         self.resent.load(Ordering::Relaxed)
     }
@@ -98,8 +99,8 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of reads for which the kernel provided an arrival timestamp. Delaying such reads does not
-    /// change token times.
+    /// Returns the number of reads for which the kernel provided an arrival timestamp. Delaying
+    /// such reads does not change token times.
     pub fn timestamped_reads(&self) -> u64 {
         self.timestamped.load(Ordering::Relaxed)
     }
@@ -161,10 +162,11 @@ impl<E: Env + Unpin> HttpConnectionPool<E> {
         (least.streams() < self.target.protocol.streams).then(|| PooledConnection::Http2(least.clone()))
     }
 
-    /// Performs an exchange that started at `begun`. `on_arrival` is called for every token arrival.
+    /// Performs an exchange that started at `begun`. `on_arrival` is called for every token
+    /// arrival.
     ///
-    /// If an idle connection turns out to be closed before the request has been written, the request is sent once more
-    /// on a new connection.
+    /// If an idle connection turns out to be closed before the request has been written, the
+    /// request is sent once more on a new connection.
     pub async fn exchange(
         &self,
         request: EncodedRequest,

@@ -13,7 +13,8 @@ use rustls_platform_verifier::Verifier;
 #[derive(Clone, Debug)]
 pub struct HttpProtocol {
     pub tls: Option<Tls>,
-    /// Whether to use HTTP/2. Without TLS, prior knowledge is assumed; with TLS, ALPN negotiates the version.
+    /// Whether to use HTTP/2. Without TLS, prior knowledge is assumed; with TLS, ALPN negotiates
+    /// the version.
     pub http2: bool,
     /// Maximum number of concurrent streams per HTTP/2 connection.
     pub streams: usize,
@@ -97,8 +98,8 @@ impl Tls {
     }
 }
 
-/// Accepts any certificate, for `--insecure`. Signatures are still verified, so the server is proven to have the
-/// private key for its certificate.
+/// Accepts any certificate, for `--insecure`. Signatures are still verified, so the server is
+/// proven to have the private key for its certificate.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

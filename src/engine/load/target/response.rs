@@ -71,7 +71,8 @@ fn with(before: String, excerpt: String) -> String {
 }
 
 impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
-    /// Parses the body with `reader`. Times are relative to `start`. `on_arrival` is called for every token arrival.
+    /// Parses the body with `reader`. Times are relative to `start`. `on_arrival` is called for
+    /// every token arrival.
     pub(super) fn new(reader: AnswerReader, start: Mono, begun: Duration, on_arrival: F) -> ResponseAccumulator<F> {
         ResponseAccumulator {
             start,
@@ -146,7 +147,8 @@ impl<F: FnMut(TokenArrival)> ResponseAccumulator<F> {
         Exchange {
             begun: self.begun,
             waited: Duration::ZERO,
-            // A request that was not fully written is treated as written at the end of the exchange.
+            // A request that was not fully written is treated as written at the end of the
+            // exchange.
             wrote: self.wrote.map_or(end, |wrote| wrote.since(self.start)),
             first_token: self.tokens.first,
             last_token: self.tokens.last,

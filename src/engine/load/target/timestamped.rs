@@ -1,5 +1,6 @@
-//! A stream that records when bytes were last transferred. A token's time is the time at which its bytes arrived, not the time at which
-//! they were parsed. Where the kernel timestamps arrivals, a token's time does not even depend on when its bytes were read.
+//! A stream that records when bytes were last transferred. A token's time is the time at which its
+//! bytes arrived, not the time at which they were parsed. Where the kernel timestamps arrivals, a
+//! token's time does not even depend on when its bytes were read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

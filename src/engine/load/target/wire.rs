@@ -53,7 +53,8 @@ impl<E: Env + Unpin> WireStream<E> {
     /// Connects to `target`, including the TLS handshake.
     ///
     /// # Errors
-    /// The connection or the TLS handshake failed or timed out, or the host is not a valid certificate name.
+    /// The connection or the TLS handshake failed or timed out, or the host is not a valid
+    /// certificate name.
     pub(super) async fn open(env: &E, target: &LoadTarget) -> Result<NewConnection<E>, ConnectError> {
         let opening = async {
             let stream = env.net().connect(&target.at).await?;
@@ -71,7 +72,8 @@ impl<E: Env + Unpin> WireStream<E> {
         deadline(env, target.limits.connect, opening).await?
     }
 
-    /// Whether an idle connection has no bytes to read. Otherwise the server has closed it or sent unexpected bytes.
+    /// Whether an idle connection has no bytes to read. Otherwise the server has closed it or sent
+    /// unexpected bytes.
     pub(super) fn is_quiet(&mut self) -> bool {
         let mut byte = [0; 1];
         let mut cx = Context::from_waker(Waker::noop());

@@ -29,7 +29,8 @@ pub struct Adapters {
 }
 
 impl Adapters {
-    /// Assigns one of `names` (at least one) to each conversation in `of`, for a server with the API `dialect`.
+    /// Assigns one of `names` (at least one) to each conversation in `of`, for a server with the
+    /// API `dialect`.
     pub fn new(
         of: Box<dyn LoadWorkload + Send>,
         names: Vec<String>,
@@ -69,7 +70,8 @@ impl LoadWorkload for Adapters {
     fn request(&mut self, turn: Turn) -> TurnRequest {
         let mut ask = self.of.request(turn);
         let name = Value::from(self.name(turn.conversation)).to_string();
-        // SGLang accepts the adapter in addition to the model name; vLLM accepts it in place of the model name.
+        // SGLang accepts the adapter in addition to the model name; vLLM accepts it in place of the
+        // model name.
         let own = match self.dialect {
             Dialect::Generate => &["lora_path"][..],
             Dialect::Chat | Dialect::Completions | Dialect::TensorRt => &["model", "lora_path"],

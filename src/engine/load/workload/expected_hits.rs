@@ -1,10 +1,10 @@
-//! A workload that adds to each request the number of tokens that should be cached. The number is based on the prompts
-//! and responses that each server has processed since its caches were emptied.
+//! A workload that adds to each request the number of tokens that should be cached. The number is
+//! based on the prompts and responses that each server has processed since its caches were emptied.
 //!
-//! Token-ID prompts are tracked page by page, so their expected hits are exact. For text and chat prompts, only the
-//! server has the tokens, so their expected hits are approximate. A turn should hit the previous prompt and response
-//! of its conversation, and a repeated prompt should be cached in full. Both are measured in tokens as counted by the
-//! server.
+//! Token-ID prompts are tracked page by page, so their expected hits are exact. For text and chat
+//! prompts, only the server has the tokens, so their expected hits are approximate. A turn should
+//! hit the previous prompt and response of its conversation, and a repeated prompt should be cached
+//! in full. Both are measured in tokens as counted by the server.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -51,7 +51,8 @@ pub struct HitStatistics {
     pub is_near: bool,
 }
 
-/// Cache models for all servers in a session. [`CacheModels::select`] chooses the server for the next requests.
+/// Cache models for all servers in a session. [`CacheModels::select`] chooses the server for the
+/// next requests.
 #[derive(Debug, Default)]
 pub struct CacheModels {
     sides: Vec<Option<ServerModel>>,
@@ -60,7 +61,8 @@ pub struct CacheModels {
 }
 
 impl CacheModels {
-    /// Adds the server `target` with `page` tokens per page and empty caches. It has an L3 if `has_storage` is set.
+    /// Adds the server `target` with `page` tokens per page and empty caches. It has an L3 if
+    /// `has_storage` is set.
     pub fn add_server(&mut self, target: usize, page: u32, has_storage: bool) {
         if self.sides.len() <= target {
             self.sides.resize_with(target + 1, || None);
@@ -259,7 +261,8 @@ mod tests {
         let mut asked = WithExpectedHits::new(&mut inner, &mut book);
         assert_eq!(asked.request(turn(0, 0)).expected, Some(0));
         asked.on_response(turn(0, 0), &answer(40, 0));
-        // 40 prompt tokens and 10 output tokens, of which the last is not cached: 49 tokens, or three pages.
+        // 40 prompt tokens and 10 output tokens, of which the last is not cached: 49 tokens, or
+        // three pages.
         assert_eq!(asked.request(turn(0, 1)).expected, Some(48));
         asked.on_response(turn(0, 1), &answer(90, 32));
         asked.on_conversation_end(turn(0, 1));

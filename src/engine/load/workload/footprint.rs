@@ -35,7 +35,8 @@ fn tokens(prompt: &TurnPrompt) -> f64 {
 }
 
 impl Footprint {
-    /// Builds some conversations of `workload` with responses of the maximum length. Afterwards, they start from the beginning again.
+    /// Builds some conversations of `workload` with responses of the maximum length. Afterwards,
+    /// they start from the beginning again.
     pub fn of(workload: &mut dyn LoadWorkload) -> Footprint {
         let scripts = workload.scripts();
         let step = scripts.len().div_ceil(SAMPLE).max(1);

@@ -1,5 +1,5 @@
-//! JSON kept as text. Chat templates print tool definitions as they receive them, so dataset members are sent unchanged and in their
-//! original order.
+//! JSON kept as text. Chat templates print tool definitions as they receive them, so dataset
+//! members are sent unchanged and in their original order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ pub struct Members(Option<Arc<[Member]>>);
 type Member = (Box<str>, Box<str>);
 
 impl Members {
-    /// Creates members from names and values (as JSON text). If a name is repeated, the last value applies.
+    /// Creates members from names and values (as JSON text). If a name is repeated, the last value
+    /// applies.
     pub fn new(members: impl IntoIterator<Item = (String, String)>) -> Members {
         let mut kept: Vec<Member> = Vec::new();
         for (name, value) in members {
@@ -113,7 +114,8 @@ pub(super) fn quoted(text: &str) -> String {
 /// Maximum nesting depth. Every JSON parser accepts this depth.
 const DEPTH_MAX: u32 = 120;
 
-/// Checks that `text` is not nested too deeply. The parser has no limit for JSON that is kept as text.
+/// Checks that `text` is not nested too deeply. The parser has no limit for JSON that is kept as
+/// text.
 fn check_depth(text: &str) -> Result<(), RowError> {
     let bytes = text.as_bytes();
     let mut depth = 0_u32;

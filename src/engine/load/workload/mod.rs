@@ -1,5 +1,5 @@
-//! Workloads: the content of conversations. A workload builds the prompt for a turn from its own text and the previous
-//! responses.
+//! Workloads: the content of conversations. A workload builds the prompt for a turn from its own
+//! text and the previous responses.
 
 mod adapters;
 mod annotated;
@@ -47,8 +47,8 @@ pub enum TurnPrompt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnRequest {
     pub prompt: TurnPrompt,
-    /// Maximum number of output tokens. If the server ignores its end-of-sequence token, the response has exactly this
-    /// length.
+    /// Maximum number of output tokens. If the server ignores its end-of-sequence token, the
+    /// response has exactly this length.
     pub max_tokens: u32,
     /// Members for this request only. They override the target's members.
     pub extra: Members,
@@ -56,7 +56,8 @@ pub struct TurnRequest {
     pub routing_key: Option<Arc<str>>,
     /// Prompt tokens that should be cached, if known.
     pub expected: Option<u32>,
-    /// Tokens that this turn adds to the prompt, without earlier turns and responses. `None` if not counted.
+    /// Tokens that this turn adds to the prompt, without earlier turns and responses. `None` if not
+    /// counted.
     pub own_tokens: Option<u32>,
 }
 
@@ -78,13 +79,13 @@ impl TurnRequest {
 pub trait LoadWorkload {
     /// Returns the script for each conversation, by index.
     fn scripts(&self) -> Vec<Script>;
-    /// Returns the request for `turn`. The turns of a conversation are requested in order, each one after
-    /// [`LoadWorkload::on_response`] was called for the previous one.
+    /// Returns the request for `turn`. The turns of a conversation are requested in order, each one
+    /// after [`LoadWorkload::on_response`] was called for the previous one.
     fn request(&mut self, turn: Turn) -> TurnRequest;
     /// Records the response to `turn`, which becomes history for the next turn.
     fn on_response(&mut self, turn: Turn, answer: &ModelAnswer);
-    /// Returns the prompts that conversations share, such as system prompts, without duplicates. Empty if none are
-    /// known.
+    /// Returns the prompts that conversations share, such as system prompts, without duplicates.
+    /// Empty if none are known.
     fn shared(&self) -> Vec<TurnPrompt> {
         Vec::new()
     }
@@ -92,8 +93,8 @@ pub trait LoadWorkload {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Writes the inputs that, in addition to the flags, determine the content: dataset rows and tokenizer. The same
-    /// flags and fingerprint always produce the same requests.
+    /// Writes the inputs that, in addition to the flags, determine the content: dataset rows and
+    /// tokenizer. The same flags and fingerprint always produce the same requests.
     ///
     /// # Errors
     /// Writing to `to` fails.
@@ -101,6 +102,7 @@ pub trait LoadWorkload {
         let _ = to;
         Ok(())
     }
-    /// Ends the conversation of `turn`. If it is requested again, it restarts from the beginning with the same content.
+    /// Ends the conversation of `turn`. If it is requested again, it restarts from the beginning
+    /// with the same content.
     fn on_conversation_end(&mut self, turn: Turn);
 }

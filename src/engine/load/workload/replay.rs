@@ -1,5 +1,5 @@
-//! Replays planned conversations: either fixed user messages interleaved with the server's own responses, or complete
-//! requests.
+//! Replays planned conversations: either fixed user messages interleaved with the server's own
+//! responses, or complete requests.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -53,8 +53,8 @@ impl PlannedTurn {
         }
     }
 
-    /// Counts the tokens in the content, if it is not generated text: exactly with a tokenizer, otherwise estimated from words. Text that
-    /// cannot be encoded is not counted.
+    /// Counts the tokens in the content, if it is not generated text: exactly with a tokenizer,
+    /// otherwise estimated from words. Text that cannot be encoded is not counted.
     pub fn count(&mut self, tokenizer: Option<&Tokenizer>) {
         let count = |text: &str, special| match tokenizer {
             Some(tokenizer) => tokenizer.count(text, special).ok().and_then(|count| u32::try_from(count).ok()),
@@ -144,8 +144,8 @@ impl Replay {
         }
     }
 
-    /// Appends the IDs of `text` to `ids`. Text that cannot be encoded adds nothing; dataset readers have already
-    /// rejected such text.
+    /// Appends the IDs of `text` to `ids`. Text that cannot be encoded adds nothing; dataset
+    /// readers have already rejected such text.
     fn encode(&self, text: &str, ids: &mut Vec<u32>) {
         if let Some(tokenizer) = &self.generator.tokenizer {
             ids.extend(tokenizer.ids(text).unwrap_or_default());
@@ -165,8 +165,8 @@ impl LoadWorkload for Replay {
             Script {
                 turns: u32::try_from(conversation.turns.len()).unwrap_or(u32::MAX),
                 think: conversation.turns.iter().skip(1).map(|turn| turn.delay).collect(),
-                // A turn without a recorded time is due after its delay. The zero that represents its missing time has
-                // no effect.
+                // A turn without a recorded time is due after its delay. The zero that represents
+                // its missing time has no effect.
                 at: if timed {
                     conversation.turns.iter().map(|turn| turn.at.unwrap_or_default()).collect()
                 } else {
@@ -208,7 +208,8 @@ impl LoadWorkload for Replay {
             for PlannedTurn { content, whole, max_tokens, extra, at, delay, tokens: _ } in &conversation.turns {
                 write!(to, "turn {whole} {max_tokens} {extra:?} {at:?} {delay:?} ")?;
                 match content {
-                    // Write the length before the raw text, so that the text cannot be confused with what follows.
+                    // Write the length before the raw text, so that the text cannot be confused
+                    // with what follows.
                     TurnContent::Text(text) => {
                         write!(to, "{} ", text.len())?;
                         to.write_str(text)?;

@@ -114,8 +114,8 @@ impl RowError {
         RowError::Message { number: at + 1, error: Box::new(self) }
     }
 
-    /// Converts positions within a row, as reported by the JSON parser, to positions in the file. The row starts on
-    /// `line`.
+    /// Converts positions within a row, as reported by the JSON parser, to positions in the file.
+    /// The row starts on `line`.
     pub(super) fn located(self, line: u64) -> RowError {
         match self {
             RowError::Json(message) => RowError::Json(located(message, line)),

@@ -15,8 +15,8 @@ pub struct WorkloadSubset<'a> {
 }
 
 impl<'a> WorkloadSubset<'a> {
-    /// Selects the conversations in `of` that are within `range`. Unless the range starts with the first conversation, recorded times
-    /// become relative to the first one in the range.
+    /// Selects the conversations in `of` that are within `range`. Unless the range starts with the
+    /// first conversation, recorded times become relative to the first one in the range.
     pub fn new(of: &'a mut (dyn LoadWorkload + Send), range: Range<u32>) -> WorkloadSubset<'a> {
         let all = of.scripts();
         let conversations: Vec<u32> = (range.start..range.end.min(all.len() as u32)).collect();

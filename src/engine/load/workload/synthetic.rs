@@ -18,14 +18,15 @@ pub enum SyntheticPrompt {
         /// Size of the vocabulary.
         vocabulary: u32,
     },
-    /// English-like words as a single text. A word is one to three tokens in most vocabularies, so lengths in tokens
-    /// are approximate.
+    /// English-like words as a single text. A word is one to three tokens in most vocabularies, so
+    /// lengths in tokens are approximate.
     Text,
     /// The same words, as chat messages.
     Chat,
 }
 
-/// Parameters for synthetic conversations. Lengths are in tokens, or in words if [`SyntheticPrompt`] is text.
+/// Parameters for synthetic conversations. Lengths are in tokens, or in words if
+/// [`SyntheticPrompt`] is text.
 #[derive(Clone, Debug)]
 pub struct Synthetic {
     pub conversations: u32,
@@ -59,8 +60,8 @@ struct OpenConversation {
 }
 
 impl Synthetic {
-    /// Creates `conversations` conversations of `turns` turns, with questions of length `length` and outputs of length
-    /// `output`. Other fields can be set afterwards.
+    /// Creates `conversations` conversations of `turns` turns, with questions of length `length`
+    /// and outputs of length `output`. Other fields can be set afterwards.
     pub fn new(
         conversations: u32,
         turns: Distribution,

@@ -45,8 +45,8 @@ impl fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the template from the contents of a `tokenizer_config.json`. If `file` (the contents of a
-    /// `chat_template.jinja`) is set, it takes precedence.
+    /// Reads the template from the contents of a `tokenizer_config.json`. If `file` (the contents
+    /// of a `chat_template.jinja`) is set, it takes precedence.
     ///
     /// # Errors
     /// The configuration contains no chat template, or the template is malformed.
@@ -62,7 +62,8 @@ impl ChatTemplate {
         inner.add_function("raise_exception", |message: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        // Some templates print the current date. A fixed date keeps prompts the same from day to day.
+        // Some templates print the current date. A fixed date keeps prompts the same from day to
+        // day.
         inner.add_function("strftime_now", |_: String| "01 Jan 2026".to_owned());
         inner.add_template_owned(NAME, source)?;
         Ok(ChatTemplate { inner, bos: token(&config["bos_token"]), eos: token(&config["eos_token"]), digest })
@@ -73,8 +74,8 @@ impl ChatTemplate {
         &self.digest
     }
 
-    /// Renders `prompt` as the only user message, followed by the generation prompt. The BOS token is removed, because
-    /// the server adds it.
+    /// Renders `prompt` as the only user message, followed by the generation prompt. The BOS token
+    /// is removed, because the server adds it.
     ///
     /// # Errors
     /// The template raises an error.

@@ -16,8 +16,8 @@ pub enum PromptForm {
     Chat,
 }
 
-/// A span of generated text. Identical spans produce the same text wherever they occur. A shorter span is a prefix of a
-/// longer one.
+/// A span of generated text. Identical spans produce the same text wherever they occur. A shorter
+/// span is a prefix of a longer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TextSpan {
     /// Derived from the seed, a purpose and a number.
@@ -70,8 +70,8 @@ impl TextGenerator {
         }
     }
 
-    /// Appends the text of `passage` to `text`. If the tokenizer has single-token words, the length in tokens is exact.
-    /// Otherwise the length is the number of words.
+    /// Appends the text of `passage` to `text`. If the tokenizer has single-token words, the length
+    /// in tokens is exact. Otherwise the length is the number of words.
     pub fn text(&self, passage: TextSpan, text: &mut String) {
         match passage {
             TextSpan::Drawn { purpose, number, tokens } => {

@@ -1,4 +1,5 @@
-//! A tokenizer loaded from a local file. It provides text lengths, token IDs and single-token words.
+//! A tokenizer loaded from a local file. It provides text lengths, token IDs and single-token
+//! words.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -44,8 +45,8 @@ impl fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Loads a tokenizer from the bytes of a `tokenizer.json`. Its truncation and padding are disabled, so that lengths
-    /// reflect the full text.
+    /// Loads a tokenizer from the bytes of a `tokenizer.json`. Its truncation and padding are
+    /// disabled, so that lengths reflect the full text.
     ///
     /// # Errors
     /// The bytes are not a valid tokenizer.
@@ -71,7 +72,8 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Returns the number of tokens in `text`. If `special` is set, special tokens around a prompt are also counted.
+    /// Returns the number of tokens in `text`. If `special` is set, special tokens around a prompt
+    /// are also counted.
     ///
     /// # Errors
     /// The tokenizer cannot encode `text`.
@@ -87,7 +89,8 @@ impl Tokenizer {
         self.inner.decode(ids, true).map_err(TokenizerError::from)
     }
 
-    /// Returns the text for `ids`, including special tokens, like `decode` of the Python library `transformers`.
+    /// Returns the text for `ids`, including special tokens, like `decode` of the Python library
+    /// `transformers`.
     ///
     /// # Errors
     /// The tokenizer cannot decode `ids`.
@@ -120,8 +123,8 @@ impl Tokenizer {
         u32::try_from(self.inner.get_vocab_size(true)).unwrap_or(u32::MAX).max(2)
     }
 
-    /// Returns words that have a leading space and are one token each, alone and in sequence. Text that consists of n
-    /// of these words has n tokens. `None` if the vocabulary contains too few.
+    /// Returns words that have a leading space and are one token each, alone and in sequence. Text
+    /// that consists of n of these words has n tokens. `None` if the vocabulary contains too few.
     pub fn words(&self) -> Option<&[String]> {
         let words = self.words.get_or_init(|| self.find_words());
         (words.len() >= WORDS_MIN).then_some(words)
@@ -135,7 +138,8 @@ impl Tokenizer {
             if !(2..=12).contains(&letters.len()) || !letters.bytes().all(|byte| byte.is_ascii_lowercase()) {
                 continue;
             }
-            // SentencePiece decoders drop the leading space. Restore it, and keep the word if the result is a single token.
+            // SentencePiece decoders drop the leading space. Restore it, and keep the word if the
+            // result is a single token.
             let word = format!(" {letters}");
             if self.ids(&word).is_ok_and(|ids| ids.len() == 1) && !found.contains(&word) {
                 found.push(word);

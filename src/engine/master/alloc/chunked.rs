@@ -1,8 +1,9 @@
-//! A growable array that does not move its items once its first chunk is full: to grow, it allocates one more chunk instead of copying all
-//! items.
+//! A growable array that does not move its items once its first chunk is full: to grow, it
+//! allocates one more chunk instead of copying all items.
 //!
-//! It stores the records of the master's objects, of which there may be millions. Doubling a `Vec` would copy them all and keep the
-//! master's state locked for milliseconds. Here, no step takes longer than filling one chunk.
+//! It stores the records of the master's objects, of which there may be millions. Doubling a `Vec`
+//! would copy them all and keep the master's state locked for milliseconds. Here, no step takes
+//! longer than filling one chunk.
 
 use std::ops::{Index, IndexMut};
 
@@ -36,7 +37,8 @@ impl<T> Chunked<T> {
     /// Appends `value` and returns its index.
     ///
     /// # Panics
-    /// If the array already contains 2^32 - 1 items. Callers keep the number of items well below this limit.
+    /// If the array already contains 2^32 - 1 items. Callers keep the number of items well below
+    /// this limit.
     pub fn push(&mut self, value: T) -> u32 {
         let at = self.len;
         self.len = at.checked_add(1).expect("fewer than 2^32 records");
@@ -47,7 +49,8 @@ impl<T> Chunked<T> {
                 chunk.push(value);
                 self.chunks.push(chunk);
             }
-            // The first chunk starts small and doubles, so that a short array does not occupy the memory of a full chunk.
+            // The first chunk starts small and doubles, so that a short array does not occupy the
+            // memory of a full chunk.
             None => self.chunks.push(vec![value]),
         }
         at

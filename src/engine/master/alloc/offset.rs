@@ -1,12 +1,14 @@
-//! The offset allocator: free runs are sorted by size into bins, 32 per power of two, and found through two levels of bitmaps.
+//! The offset allocator: free runs are sorted by size into bins, 32 per power of two, and found
+//! through two levels of bitmaps.
 //!
-//! It differs from upstream's allocator in three respects. A request is not rounded up to a bin size: blocks of uniform size fill the
-//! segment until less than one block is left, and a freed run can be reused for a request of the same size because that size's bin is also
-//! searched. The table of run records grows with use: an unused segment costs a few kilobytes instead of upstream's 2 MiB. A run record
-//! takes 24 bytes.
+//! It differs from upstream's allocator in three respects. A request is not rounded up to a bin
+//! size: blocks of uniform size fill the segment until less than one block is left, and a freed run
+//! can be reused for a request of the same size because that size's bin is also searched. The table
+//! of run records grows with use: an unused segment costs a few kilobytes instead of upstream's
+//! 2 MiB. A run record takes 24 bytes.
 //!
-//! `allocate` and `free` take a handful of steps. If all larger bins are empty, at most [`SCAN_LAST`] runs in the request's own bin are
-//! inspected before the request is refused.
+//! `allocate` and `free` take a handful of steps. If all larger bins are empty, at most
+//! [`SCAN_LAST`] runs in the request's own bin are inspected before the request is refused.
 
 use crate::alloc::{Allocator, Block, Chunked};
 
@@ -50,7 +52,8 @@ const STEPS: u32 = 1 << STEP_BITS;
 const SCAN_FIRST: u32 = 4;
 /// Maximum number of runs in the request's own bin to inspect before refusing the request.
 const SCAN_LAST: u32 = 64;
-/// Requests of at least this many bytes are rounded up to a multiple of 8. For shorter requests, rounding would waste over 2%.
+/// Requests of at least this many bytes are rounded up to a multiple of 8. For shorter requests,
+/// rounding would waste over 2%.
 const ROUND_FROM: u64 = 400;
 const ROUND: u64 = 8;
 
@@ -84,7 +87,8 @@ impl OffsetAllocator {
         }
     }
 
-    /// Returns the length of the longest free run in bytes. Scans the runs in the highest non-empty bin.
+    /// Returns the length of the longest free run in bytes. Scans the runs in the highest non-empty
+    /// bin.
     pub fn largest_free(&self) -> u64 {
         let Some(row) = highest(self.rows) else { return 0 };
         let step = 31 - self.steps[row as usize].leading_zeros();
@@ -173,7 +177,8 @@ impl OffsetAllocator {
         None
     }
 
-    /// Returns a run from the smallest non-empty bin above (row, step). Every such run is long enough.
+    /// Returns a run from the smallest non-empty bin above (row, step). Every such run is long
+    /// enough.
     fn any_above(&self, row: u32, step: u32) -> Option<u32> {
         let higher_steps = self.steps[row as usize] & ((u32::MAX << step) << 1);
         let (row, steps) = if higher_steps != 0 {
@@ -259,7 +264,8 @@ fn rounded(bytes: u64) -> Option<u64> {
     if bytes >= ROUND_FROM { bytes.checked_next_multiple_of(ROUND) } else { Some(bytes) }
 }
 
-/// Returns the bin for a length. Each length below [`STEPS`] has its own bin; above that, every power of two is split into [`STEPS`] bins.
+/// Returns the bin for a length. Each length below [`STEPS`] has its own bin; above that, every
+/// power of two is split into [`STEPS`] bins.
 fn row_and_step(bytes: u64) -> (u32, u32) {
     debug_assert!(bytes > 0);
     let top = 63 - bytes.leading_zeros();

@@ -1,9 +1,11 @@
 //! Chooses the segments for the replicas of a new object.
 //!
-//! An object's replicas are placed under different segment *names*: a client that contributes several segments uses one name for all of
-//! them. They are also placed on different hosts, as long as another host that is tried has space: a second copy on the same host would be
-//! lost with the first. Placement is best effort: fewer replicas than requested are accepted, but zero replicas count as a failure. At
-//! most [`PROBES_MAX`] names are tried, so the cost does not grow with the store.
+//! An object's replicas are placed under different segment *names*: a client that contributes
+//! several segments uses one name for all of them. They are also placed on different hosts, as long
+//! as another host that is tried has space: a second copy on the same host would be lost with the
+//! first. Placement is best effort: fewer replicas than requested are accepted, but zero replicas
+//! count as a failure. At most [`PROBES_MAX`] names are tried, so the cost does not grow with the
+//! store.
 //!
 //! Randomness comes from a seeded [`Rng`], so that a run can be replayed.
 
@@ -28,7 +30,8 @@ pub enum Strategy {
     LocalFirst,
 }
 
-/// Provides the names to choose from, numbered from 0 without gaps, and allocates memory under each name.
+/// Provides the names to choose from, numbered from 0 without gaps, and allocates memory under each
+/// name.
 pub trait SegmentPool {
     /// The result of a successful allocation.
     type Allocation;
@@ -36,14 +39,16 @@ pub trait SegmentPool {
     fn names(&self) -> usize;
     /// Returns the index of a name, if the name accepts new objects.
     fn find(&self, name: &[u8]) -> Option<usize>;
-    /// Returns up to `count` names in host order, starting at the first host that is not before `host` and wrapping around. `draw` selects
-    /// the first name within each host. Names without a host are omitted.
+    /// Returns up to `count` names in host order, starting at the first host that is not before
+    /// `host` and wrapping around. `draw` selects the first name within each host. Names without a
+    /// host are omitted.
     fn near(&self, host: &[u8], draw: u64, count: usize) -> Vec<usize>;
     /// Returns the host of a name, if it is known.
     fn host(&self, name: usize) -> Option<Bytes>;
     /// Returns free bytes divided by total bytes, across all segments under a name.
     fn free_ratio(&self, name: usize) -> f64;
-    /// Allocates `bytes` from one of the segments under a name. `draw` selects the first segment to try.
+    /// Allocates `bytes` from one of the segments under a name. `draw` selects the first segment to
+    /// try.
     fn allocate(&mut self, name: usize, bytes: u64, draw: u64) -> Option<Self::Allocation>;
 }
 

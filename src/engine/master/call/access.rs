@@ -1,7 +1,7 @@
 //! Access to the state and the current time, for the RPC methods.
 //!
-//! There are two implementations: the server locks its state ([`server`](crate::server)), and tests, simulations and
-//! benchmarks own theirs ([`DirectAccess`]).
+//! There are two implementations: the server locks its state ([`server`](crate::server)), and
+//! tests, simulations and benchmarks own theirs ([`DirectAccess`]).
 
 use crate::effect::Effects;
 use crate::restarted_writes::ConnectionId;

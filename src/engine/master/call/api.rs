@@ -70,8 +70,9 @@ macro_rules! write_methods {
 
 /// Defines methods that respond from the table in `unsupported.rs`.
 ///
-/// `unsupported_result` is for a method that may return an empty value, `unsupported_error` for one that cannot. The expression at the end is
-/// the key on which the response may depend. A name in brackets is the method's counter.
+/// `unsupported_result` is for a method that may return an empty value, `unsupported_error` for one
+/// that cannot. The expression at the end is the key on which the response may depend. A name in
+/// brackets is the method's counter.
 macro_rules! unsupported_methods {
     ($($response:ident $method:ident $([$counter:ident])? fn $call:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $key:expr;)*) => {$(
         fn $call<'a>(&mut self, $($arg: $ty),*) -> Expected<$ret> {

@@ -1,9 +1,12 @@
-//! Implements the RPC methods: calls [`MasterState`] with the arguments, updates the counters and returns the results.
+//! Implements the RPC methods: calls [`MasterState`] with the arguments, updates the counters and
+//! returns the results.
 //!
-//! A call locks the state once. A batch locks it once per [`KEYS_PER_LOCK`] keys, and a scan of all objects once per slice, so that other
-//! callers can proceed in between. Tenants are accepted but ignored, as in upstream without multi-tenancy.
+//! A call locks the state once. A batch locks it once per [`KEYS_PER_LOCK`] keys, and a scan of all
+//! objects once per slice, so that other callers can proceed in between. Tenants are accepted but
+//! ignored, as in upstream without multi-tenancy.
 //!
-//! `api` has one function per method, `write` the common parts of puts and upserts, and [`access`] the state that the methods use.
+//! `api` has one function per method, `write` the common parts of puts and upserts, and [`access`]
+//! the state that the methods use.
 
 use crate::effect::Effects;
 use crate::metrics::{BatchCount, CallCount, MasterCounters};
@@ -25,7 +28,8 @@ use access::StateAccess;
 /// Number of keys in a batch that are processed per lock acquisition.
 const KEYS_PER_LOCK: usize = 64;
 
-/// Size of a change at which a batch ends it, so that a log file has room for the records of one lock acquisition.
+/// Size of a change at which a batch ends it, so that a log file has room for the records of one
+/// lock acquisition.
 const CHANGE_BYTES_MAX: usize = 1 << 20;
 
 /// Number of lock acquisitions after which a batch lets other callers proceed.
@@ -110,8 +114,8 @@ impl<A: StateAccess> MasterCall<A> {
             if end == items.len() {
                 return answers;
             }
-            // Two or three lock acquisitions in a row delay other callers only briefly. Sleeping would delay the other connections on this
-            // thread.
+            // Two or three lock acquisitions in a row delay other callers only briefly. Sleeping
+            // would delay the other connections on this thread.
             locks += 1;
             if locks % LOCKS_BEFORE_YIELD == 0 {
                 self.0.yield_to_waiters();
@@ -122,7 +126,8 @@ impl<A: StateAccess> MasterCall<A> {
     /// Calls `each`, with the state locked, for all keys that match the expression.
     ///
     /// # Errors
-    /// `BadRegex` if the search exceeds its step limit or time budget. Earlier calls to `each` are not undone.
+    /// `BadRegex` if the search exceeds its step limit or time budget. Earlier calls to `each` are
+    /// not undone.
     fn matching(
         &mut self,
         pattern: &KeyPattern,

@@ -1,6 +1,7 @@
 //! The calls that write objects, singly and in batches.
 //!
-//! They form two families with the same arguments. Only the start of a write and the counters of the batches differ.
+//! They form two families with the same arguments. Only the start of a write and the counters of
+//! the batches differ.
 
 use bytes::Bytes;
 
@@ -31,7 +32,8 @@ impl WriteFamily {
         }
     }
 
-    /// The counter of a batch. Upstream has none for batches of upserts. Single upserts are counted as puts.
+    /// The counter of a batch. Upstream has none for batches of upserts. Single upserts are counted
+    /// as puts.
     fn counter(self, of_puts: BatchCounter) -> Option<BatchCounter> {
         match self {
             WriteFamily::Put => Some(of_puts),
@@ -79,7 +81,8 @@ impl<A: StateAccess> MasterCall<A> {
         self.counted(|counters| &mut counters.put_revoke, |state, now, _| state.put_revoke(now, client, key.0, kind))
     }
 
-    /// Starts a batch of writes. The options are validated once, each key and size when its write starts.
+    /// Starts a batch of writes. The options are validated once, each key and size when its write
+    /// starts.
     pub(super) fn start_batch(
         &mut self,
         family: WriteFamily,
@@ -104,8 +107,8 @@ impl<A: StateAccess> MasterCall<A> {
                 && let Ok(options) = &mut options
                 && let Some(endpoint) = endpoint(&replicas)
             {
-                // Like upstream, use the first replica's endpoint as the preferred segment name. In P2P mode, the endpoint is not a segment
-                // name, so the preference is ignored.
+                // Like upstream, use the first replica's endpoint as the preferred segment name. In
+                // P2P mode, the endpoint is not a segment name, so the preference is ignored.
                 options.prefer(endpoint);
             }
             Ok(replicas)

@@ -1,12 +1,13 @@
-//! The eviction index: for each object, whether it is being written, hard-pinned, soft-pinned or evictable.
+//! The eviction index: for each object, whether it is being written, hard-pinned, soft-pinned or
+//! evictable.
 //!
-//! Unfinished writes are ordered by their start, soft-pinned objects by lease end. An [`EvictionPolicy`] orders the evictable objects.
-//! Hard-pinned objects are in no order.
+//! Unfinished writes are ordered by their start, soft-pinned objects by lease end. An
+//! [`EvictionPolicy`] orders the evictable objects. Hard-pinned objects are in no order.
 //!
-//! The index depends on an object's lease, pins and the start of its write. These are private to this file
-//! ([`EvictionEntry`], [`SoftPin`]) and change only in functions of [`EvictionIndex`], which move the object at the
-//! same time. The exception is the soft pin of an object that is being written: the order of unfinished writes does not
-//! depend on it.
+//! The index depends on an object's lease, pins and the start of its write. These are private to
+//! this file ([`EvictionEntry`], [`SoftPin`]) and change only in functions of [`EvictionIndex`],
+//! which move the object at the same time. The exception is the soft pin of an object that is being
+//! written: the order of unfinished writes does not depend on it.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +17,18 @@ use crate::object::ObjectTable;
 use crate::slots::ObjectSlot;
 use mcctl_base::Mono;
 
-/// The part of an object's record that belongs to the index. Packed so that the record does not grow.
+/// The part of an object's record that belongs to the index. Packed so that the record does not
+/// grow.
 #[derive(Debug)]
 #[repr(C, packed(4))]
 pub(crate) struct EvictionEntry {
     /// The object cannot be removed or evicted before this time.
     lease_until: Mono,
-    /// While a write is in progress: when it started. Otherwise the checksum of the value, if `has_checksum`.
+    /// While a write is in progress: when it started. Otherwise the checksum of the value, if
+    /// `has_checksum`.
     start_or_checksum: u64,
-    /// Neighbors in the list that contains the object. A free slot uses `next` for the next free slot.
+    /// Neighbors in the list that contains the object. A free slot uses `next` for the next free
+    /// slot.
     pub(super) prev: ObjectSlot,
     pub(super) next: ObjectSlot,
     state: EvictionState,
@@ -70,8 +74,8 @@ impl EvictionEntry {
         EvictionEntry { next, state: EvictionState::Free, ..EvictionEntry::new(false) }
     }
 
-    /// Sets whether a write is in progress, and when the object was last used, in a state that only applies records. The object is in no
-    /// list there; [`EvictionIndex::restore`] inserts it.
+    /// Sets whether a write is in progress, and when the object was last used, in a state that only
+    /// applies records. The object is in no list there; [`EvictionIndex::restore`] inserts it.
     pub(crate) fn set_applied(&mut self, writing: bool, used: Mono) {
         self.state = if writing { EvictionState::Writing } else { EvictionState::None };
         self.lease_until = used;
@@ -138,7 +142,8 @@ impl EvictionEntry {
         self.state == EvictionState::Evictable || soft && self.state == EvictionState::SoftPinned
     }
 
-    /// The neighbors in the list that contains the object. In a free slot, the second one is the next free slot.
+    /// The neighbors in the list that contains the object. In a free slot, the second one is the
+    /// next free slot.
     #[inline]
     pub(crate) fn neighbors(&self) -> (ObjectSlot, ObjectSlot) {
         (self.prev, self.next)
@@ -189,7 +194,8 @@ impl SoftPin {
         self.pending = pending;
     }
 
-    /// Applies the pending change because the write has ended. `end_of` returns the end of a pin that lasts this number of milliseconds.
+    /// Applies the pending change because the write has ended. `end_of` returns the end of a pin
+    /// that lasts this number of milliseconds.
     pub(crate) fn apply_pending(&mut self, end_of: impl FnOnce(u64) -> Mono) {
         match std::mem::take(&mut self.pending) {
             PendingPin::Keep => {}
@@ -231,8 +237,8 @@ impl EvictionIndex {
         self.writing.append(objects, at);
     }
 
-    /// Records the end of a write: the object becomes evictable unless it is pinned. The pending change of the soft pin
-    /// has taken effect.
+    /// Records the end of a write: the object becomes evictable unless it is pinned. The pending
+    /// change of the soft pin has taken effect.
     #[inline(always)]
     pub(crate) fn end_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
         self.remove(objects, at);
@@ -256,7 +262,8 @@ impl EvictionIndex {
         }
     }
 
-    /// Sets the lease of an object whose group is protected until `lease`, so that it is not the next victim.
+    /// Sets the lease of an object whose group is protected until `lease`, so that it is not the
+    /// next victim.
     pub(crate) fn postpone(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
         let entry = &mut objects[at].eviction;
         let before = entry.lease_until;
@@ -318,8 +325,9 @@ impl EvictionIndex {
         self.pinned.insert((lease, at));
     }
 
-    /// Inserts an object that was restored from records ([`EvictionEntry::set_applied`]), with a lease until `lease`. Objects are evicted in
-    /// the order in which they were inserted. A write in progress counts as started at `now`.
+    /// Inserts an object that was restored from records ([`EvictionEntry::set_applied`]), with a
+    /// lease until `lease`. Objects are evicted in the order in which they were inserted. A write
+    /// in progress counts as started at `now`.
     pub(crate) fn restore(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono, lease: Mono) {
         let entry = &mut objects[at].eviction;
         let writing = entry.is_writing();

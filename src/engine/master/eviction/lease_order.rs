@@ -1,9 +1,12 @@
-//! The policy that evicts the object whose lease ended first. The order is precise, not approximated.
+//! The policy that evicts the object whose lease ended first. The order is precise, not
+//! approximated.
 //!
-//! Almost every lease end is one of two kinds: a completed put sets it to *now*, a read to *now + TTL*. The values of each kind only
-//! increase over time, so each kind has a linked list through the records, and new entries are appended at the tail. Repeatedly taking the
-//! earlier of the two heads yields this order. Touching an object costs a few link updates instead of a tree operation. Objects with any
-//! other lease end (after an expired soft pin or an upsert of a leased object) go into a small ordered set.
+//! Almost every lease end is one of two kinds: a completed put sets it to *now*, a read to *now +
+//! TTL*. The values of each kind only increase over time, so each kind has a linked list through
+//! the records, and new entries are appended at the tail. Repeatedly taking the earlier of the two
+//! heads yields this order. Touching an object costs a few link updates instead of a tree
+//! operation. Objects with any other lease end (after an expired soft pin or an upsert of a leased
+//! object) go into a small ordered set.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +67,8 @@ impl EvictionPolicy for LeaseOrder {
 
     fn victim(&mut self, objects: &ObjectTable, now: Mono) -> Option<ObjectSlot> {
         let head = |list: &RecordList| list.first().map(|at| (objects[at].eviction.lease_until(), at));
-        // Objects with the same lease end are ordered by list (written, read, unordered), and within a list by insertion order.
+        // Objects with the same lease end are ordered by list (written, read, unordered), and
+        // within a list by insertion order.
         let mut best = head(&self.written);
         for other in [head(&self.read), self.unordered.first().copied()].into_iter().flatten() {
             if best.is_none_or(|best| other.0 < best.0) {

@@ -1,12 +1,13 @@
 //! Eviction rounds: when objects are evicted, and how many.
 //!
-//! The number of objects to evict is computed as in upstream, but they are evicted in slices. A round starts when usage exceeds the
-//! watermark or an allocation has failed. Its goal is to evict a fraction of the objects: first unpinned objects in the order of the
-//! policy, then soft-pinned objects if too few have been evicted. Each slice evicts at most [`VICTIMS_PER_SLICE`] objects, so the state is
-//! never locked for long.
+//! The number of objects to evict is computed as in upstream, but they are evicted in slices. A
+//! round starts when usage exceeds the watermark or an allocation has failed. Its goal is to evict
+//! a fraction of the objects: first unpinned objects in the order of the policy, then soft-pinned
+//! objects if too few have been evicted. Each slice evicts at most [`VICTIMS_PER_SLICE`] objects,
+//! so the state is never locked for long.
 //!
-//! A put during a round evicts some objects itself ([`VICTIMS_PER_PUT`]). Memory is therefore freed as fast as it is allocated, even if the
-//! ticker's thread gets little processor time.
+//! A put during a round evicts some objects itself ([`VICTIMS_PER_PUT`]). Memory is therefore freed
+//! as fast as it is allocated, even if the ticker's thread gets little processor time.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use mcctl_base::Mono;
 
 /// Objects evicted per slice. The state is locked once per slice.
 const VICTIMS_PER_SLICE: u64 = 64;
-/// Maximum number of objects inspected per victim: members of protected groups are inspected but not evicted.
+/// Maximum number of objects inspected per victim: members of protected groups are inspected but
+/// not evicted.
 const INSPECTED_PER_VICTIM: u64 = 4;
 /// Objects evicted by each put during a round.
 const VICTIMS_PER_PUT: u64 = 2;
@@ -171,7 +173,8 @@ impl MasterState {
             }
             member = next;
         }
-        // In a large group, the object may not be among the first members. It is the next victim, so it is evicted in any case.
+        // In a large group, the object may not be among the first members. It is the next victim,
+        // so it is evicted in any case.
         let is_left = |object: &ObjectRecord| object.group() == Some(group) && !object.eviction.is_unlisted();
         if self.objects.get(at).is_some_and(is_left) {
             self.evict(round, at);

@@ -13,7 +13,8 @@ use mcctl_sys::env::RealEnv;
 /// What happens to an expired client's records in the metadata service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataCleanup {
-    /// Keep the records in the embedded service, but allow the next process to take over their name.
+    /// Keep the records in the embedded service, but allow the next process to take over their
+    /// name.
     Release,
     /// Remove the records from the embedded service.
     Remove,

@@ -1,5 +1,5 @@
-//! A master process: RPC, admin HTTP endpoint, optional metadata service, metrics line, and removal of expired clients' records from
-//! the metadata service.
+//! A master process: RPC, admin HTTP endpoint, optional metadata service, metrics line, and removal
+//! of expired clients' records from the metadata service.
 
 mod cleanup;
 
@@ -31,7 +31,8 @@ use mcctl_sys::env::{Env, RealEnv, address_filter, wall_clock};
 use mcctl_sys::process_metrics;
 use mcctl_wire::json::file_name_of;
 
-/// How long a master that has handed over forwards connections before its process ends. Clients learn of the new leader in this time.
+/// How long a master that has handed over forwards connections before its process ends. Clients
+/// learn of the new leader in this time.
 const FORWARD_BEFORE_EXIT: Duration = Duration::from_secs(2);
 
 /// The configuration of a master process.
@@ -70,7 +71,8 @@ impl MasterProcessConfig {
     }
 }
 
-/// Who may connect to the ports, and who may send which HTTP request. The default allows everything.
+/// Who may connect to the ports, and who may send which HTTP request. The default allows
+/// everything.
 #[derive(Clone, Default)]
 pub struct ProcessAccess {
     /// The environment of the listeners, which may accept only connections from some addresses.
@@ -111,7 +113,8 @@ impl MasterDataPlan {
     }
 }
 
-/// Opens the directory of a service, with the time and the randomness of `env`. Existing data is kept, moved or removed, as planned.
+/// Opens the directory of a service, with the time and the randomness of `env`. Existing data is
+/// kept, moved or removed, as planned.
 ///
 /// # Errors
 /// The errors of [`DataDirPlan::open`].
@@ -171,7 +174,8 @@ impl MasterProcess {
         let records = data.as_ref().map(|data| (data.of_records(), data.options));
         // First, so that the message is the master's if another process uses the directory.
         let data = data.map(|data| open(&data, &env)).transpose().map_err(MasterError::Data)?;
-        // The master starts after the metadata service: clients must not connect to a master that stops again because a port is in use.
+        // The master starts after the metadata service: clients must not connect to a master that
+        // stops again because a port is in use.
         let mut cleaner = MetadataCleaner::None;
         let mut embedded = None;
         if let Some(at) = &metadata {
@@ -231,8 +235,9 @@ impl MasterProcess {
         format!("RPC {}, admin {scheme}://{}{}", self.rpc, self.admin_at, metadata.unwrap_or_default())
     }
 
-    /// The process's background work, which runs while this future is polled. Returns the reason why the process must stop: a data
-    /// directory cannot be written. Panics if a bug has made the master's state unusable.
+    /// The process's background work, which runs while this future is polled. Returns the reason
+    /// why the process must stop: a data directory cannot be written. Panics if a bug has made the
+    /// master's state unusable.
     pub async fn work(&mut self) -> MasterProcessError {
         let handle = self.master.handle();
         let report = async {
@@ -250,8 +255,9 @@ impl MasterProcess {
         }
     }
 
-    /// If this master leads, hands over to a standby in sync, and forwards connections to it for a while, so that clients notice little. If
-    /// it is a standby, tells the leader not to wait for it.
+    /// If this master leads, hands over to a standby in sync, and forwards connections to it for a
+    /// while, so that clients notice little. If it is a standby, tells the leader not to wait for
+    /// it.
     pub async fn leave_cluster(&self) {
         let Some(ha) = self.master.handle().ha() else { return };
         let Err(problem) = self.master.leave_cluster().await else {
@@ -271,8 +277,8 @@ impl MasterProcess {
         }
     }
 
-    /// Stops the process. Responses in progress are completed; new requests are rejected. A master with a data directory writes a last
-    /// snapshot.
+    /// Stops the process. Responses in progress are completed; new requests are rejected. A master
+    /// with a data directory writes a last snapshot.
     ///
     /// # Errors
     /// The data directory cannot be written.

@@ -5,8 +5,8 @@ use crate::record::{DataFormat, MasterRecord};
 
 /// The records of the change in progress. A master without one records nothing.
 ///
-/// A change is everything that happens while the state is locked once. Its number is assigned when it begins, because memory that it frees
-/// waits until the change with this number is durable.
+/// A change is everything that happens while the state is locked once. Its number is assigned when
+/// it begins, because memory that it frees waits until the change with this number is durable.
 #[derive(Debug)]
 pub struct RecordBuffer {
     /// Empty if nothing has changed.
@@ -18,11 +18,12 @@ pub struct RecordBuffer {
     repeated: Option<RepeatedCall>,
 }
 
-/// A call that changes nothing, because an earlier one has made its change. That change may not be durable, and its caller may not have a
-/// response yet.
+/// A call that changes nothing, because an earlier one has made its change. That change may not be
+/// durable, and its caller may not have a response yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepeatedCall {
-    /// The earlier change must be durable, in every mode, before the caller gets a response ([`ClosedChange::needs_sync`]).
+    /// The earlier change must be durable, in every mode, before the caller gets a response
+    /// ([`ClosedChange::needs_sync`]).
     pub needs_sync: bool,
 }
 
@@ -34,18 +35,20 @@ pub struct ClosedChange<'a> {
     pub payload: &'a [u8],
     /// The change must be durable, in every mode, before its caller gets a response.
     ///
-    /// Some changes permit their callers to overwrite memory that a restart without the record would show to readers. A client
-    /// reuses the memory of a segment once the master has unmounted it. An upsert in place overwrites the memory of a complete object.
-    /// The first change of a process states how long its leases last, and the last one that the records are complete.
+    /// Some changes permit their callers to overwrite memory that a restart without the record
+    /// would show to readers. A client reuses the memory of a segment once the master has unmounted
+    /// it. An upsert in place overwrites the memory of a complete object. The first change of a
+    /// process states how long its leases last, and the last one that the records are complete.
     pub needs_sync: bool,
-    /// In a cluster: the required standbys must have the change, in every mode, before its caller gets a response. It hands out or
-    /// frees memory, so a master that is elected without it could give the same memory to another object.
+    /// In a cluster: the required standbys must have the change, in every mode, before its caller
+    /// gets a response. It hands out or frees memory, so a master that is elected without it could
+    /// give the same memory to another object.
     pub needs_standby: bool,
 }
 
 impl RecordBuffer {
-    /// Creates an empty buffer that writes `format`. `sequence` is the number of the next change: one more than the last change that the
-    /// state contains.
+    /// Creates an empty buffer that writes `format`. `sequence` is the number of the next change:
+    /// one more than the last change that the state contains.
     pub fn new(format: DataFormat, sequence: u64) -> RecordBuffer {
         let payload = PayloadWriter::new(format);
         RecordBuffer { payload, sequence, needs_sync: false, needs_standby: false, repeated: None }
@@ -105,7 +108,8 @@ impl RecordBuffer {
         self.payload.bytes().is_empty()
     }
 
-    /// Ends the change and passes it to `write`. Returns `None`, and does not call `write`, if nothing has changed.
+    /// Ends the change and passes it to `write`. Returns `None`, and does not call `write`, if
+    /// nothing has changed.
     pub(crate) fn close<R>(&mut self, write: impl FnOnce(ClosedChange<'_>) -> R) -> Option<R> {
         if self.is_empty() {
             return None;

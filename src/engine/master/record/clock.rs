@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use mcctl_base::Mono;
 
-/// Origin of the times at which objects were last used, in a state that only applies records. Times before this process started are
-/// negative on its own clock.
+/// Origin of the times at which objects were last used, in a state that only applies records. Times
+/// before this process started are negative on its own clock.
 const USED_ORIGIN: Duration = Duration::from_secs(1 << 32);
 
 /// Converts a record's durations to this process's clock.
@@ -22,12 +22,14 @@ impl RecordClock {
         self.now + Duration::from_millis(ms).saturating_sub(self.age)
     }
 
-    /// The time `ms` after `now`. A quarantine must not end early, and the age depends on the wall clock, which may have been set.
+    /// The time `ms` after `now`. A quarantine must not end early, and the age depends on the wall
+    /// clock, which may have been set.
     pub(crate) fn in_full(&self, ms: u64) -> Mono {
         self.now + Duration::from_millis(ms)
     }
 
-    /// The time `ms` after the record was written, on the clock that begins [`USED_ORIGIN`] before this process's.
+    /// The time `ms` after the record was written, on the clock that begins [`USED_ORIGIN`] before
+    /// this process's.
     pub(crate) fn used(&self, ms: i64) -> Mono {
         let from = self.now + USED_ORIGIN - self.age;
         let distance = Duration::from_millis(ms.unsigned_abs());
@@ -35,8 +37,8 @@ impl RecordClock {
     }
 }
 
-/// The times of a leader's change, on its own clock. They are precise: a record contains durations in milliseconds,
-/// rounded up.
+/// The times of a leader's change, on its own clock. They are precise: a record contains durations
+/// in milliseconds, rounded up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChangeTimes {
     /// The change does not depend on the time.

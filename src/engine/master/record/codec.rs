@@ -1,4 +1,5 @@
-//! The numbers and byte strings of the records: varints (7 bits per byte, lowest first) and byte strings with their length in front.
+//! The numbers and byte strings of the records: varints (7 bits per byte, lowest first) and byte
+//! strings with their length in front.
 
 use mcctl_base::{ClientId, SegmentId};
 

@@ -1,4 +1,5 @@
-//! The decoding of the records. The decoded records borrow keys, names and replicas from the payload.
+//! The decoding of the records. The decoded records borrow keys, names and replicas from the
+//! payload.
 
 use crate::eviction::index::PendingPin;
 use crate::object::ReplicaRecord;
@@ -115,7 +116,8 @@ impl RecordDecoder {
         })
     }
 
-    /// Reads an object and its flags. `more_flags` are the flags that belong to other fields of the record.
+    /// Reads an object and its flags. `more_flags` are the flags that belong to other fields of the
+    /// record.
     fn object<'a>(
         &mut self,
         input: &mut RecordReader<'a>,

@@ -39,12 +39,14 @@ pub(super) mod flag {
     pub(crate) const PENDING_CLEAR: u8 = 1 << 4;
     pub(crate) const WRITING: u8 = 1 << 5;
     pub(crate) const CHECKSUM: u8 = 1 << 6;
-    /// From format 2 on: the client is that of the object before it in the payload, and is left out.
+    /// From format 2 on: the client is that of the object before it in the payload, and is left
+    /// out.
     pub(crate) const SAME_CLIENT: u8 = 1 << 7;
 }
 
 impl MasterRecord<'_> {
-    /// Appends the record to a payload of this format. `last_client` is the client of the last object in the payload.
+    /// Appends the record to a payload of this format. `last_client` is the client of the last
+    /// object in the payload.
     #[inline]
     pub(super) fn encode(&self, format: DataFormat, last_client: &mut Option<ClientId>, out: &mut Vec<u8>) {
         let mut out = RecordWriter(out);

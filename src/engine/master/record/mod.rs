@@ -1,12 +1,16 @@
-//! The records of a master's changes. The master decides each change once; its records state the result, so that another instance needs no
-//! clock, no random numbers and no allocator to repeat it.
+//! The records of a master's changes. The master decides each change once; its records state the
+//! result, so that another instance needs no clock, no random numbers and no allocator to repeat
+//! it.
 //!
-//! A payload is one byte with the data format, followed by the records of one change ([`payload`]). Objects and segments are named by their
-//! slots: the record that creates one contains the number. A time is recorded as the duration until then, in milliseconds, rounded up. The
-//! frame around a payload has the wall-clock time. A quarantine counts in full from the restart, because the wall clock may have been set.
+//! A payload is one byte with the data format, followed by the records of one change ([`payload`]).
+//! Objects and segments are named by their slots: the record that creates one contains the number.
+//! A time is recorded as the duration until then, in milliseconds, rounded up. The frame around a
+//! payload has the wall-clock time. A quarantine counts in full from the restart, because the wall
+//! clock may have been set.
 //!
-//! Read leases, counters, random numbers and the progress of evictions are not recorded. A snapshot consists of the same records, and of
-//! three that occur only there (`TableSizes`, `ObjectSaved`, `DiscardSaved`).
+//! Read leases, counters, random numbers and the progress of evictions are not recorded. A snapshot
+//! consists of the same records, and of three that occur only there (`TableSizes`, `ObjectSaved`,
+//! `DiscardSaved`).
 
 use bytes::Bytes;
 
@@ -30,18 +34,20 @@ mod encode;
 
 pub(super) use decode::read_payload;
 
-/// A version of the records' encoding. A build reads all of them. It writes [`DATA_FORMAT`], unless the operator chooses another one.
+/// A version of the records' encoding. A build reads all of them. It writes [`DATA_FORMAT`], unless
+/// the operator chooses another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DataFormat {
     #[default]
     V1 = 1,
-    /// An object whose client is that of the object before it in the payload does not repeat the client's id. This saves 16 bytes per
-    /// such object in batches and snapshots.
+    /// An object whose client is that of the object before it in the payload does not repeat the
+    /// client's id. This saves 16 bytes per such object in batches and snapshots.
     V2 = 2,
 }
 
-/// The format that a master writes by default: one before [`DATA_FORMAT_NEWEST`], so that the release before this one can read the directory.
+/// The format that a master writes by default: one before [`DATA_FORMAT_NEWEST`], so that the
+/// release before this one can read the directory.
 pub const DATA_FORMAT: DataFormat = DataFormat::V1;
 /// The newest format that this build reads and writes.
 pub const DATA_FORMAT_NEWEST: DataFormat = DataFormat::V2;
@@ -75,7 +81,8 @@ pub(super) enum MasterRecord<'a> {
     SegmentHoldEnded { slot: SegmentSlot },
     /// The segment was removed. Records may still refer to its slot.
     SegmentRetired { slot: SegmentSlot },
-    /// The client has registered its segments (`ok`), or must do so again. The client exists from then on.
+    /// The client has registered its segments (`ok`), or must do so again. The client exists from
+    /// then on.
     ClientMarked { client: ClientId, ok: bool },
     /// The client was removed. Its segments can no longer be read, and will be retired.
     ClientExpired { client: ClientId },
@@ -93,15 +100,18 @@ pub(super) enum MasterRecord<'a> {
     ReplicasDropped { slot: ObjectSlot, kept: ReplicaList<'a> },
     /// A quarantined replica was freed.
     DiscardReleased { replica_id: u64 },
-    /// What is true of the process that records. Leases that it or an earlier process granted last at most `lease_ms`. Restored segments
-    /// accept no new objects for `hold_ms`. If `complete`, the durable records contain everything that was acknowledged: the process sends
-    /// each response only when its records are durable, or it has sent the last one.
+    /// What is true of the process that records. Leases that it or an earlier process granted last
+    /// at most `lease_ms`. Restored segments accept no new objects for `hold_ms`. If `complete`,
+    /// the durable records contain everything that was acknowledged: the process sends each
+    /// response only when its records are durable, or it has sent the last one.
     ProcessTerms { lease_ms: u64, hold_ms: u64, complete: bool },
     /// Restored segments accept new objects from now on.
     HoldEnded,
-    /// Snapshot only: the number of slots of the object and segment tables, and the next replica id.
+    /// Snapshot only: the number of slots of the object and segment tables, and the next replica
+    /// id.
     TableSizes { objects: u32, segments: u32, next_replica: u64 },
-    /// Snapshot only: an object. `lease_ms` is the time until the end of its lease; it may be negative.
+    /// Snapshot only: an object. `lease_ms` is the time until the end of its lease; it may be
+    /// negative.
     ObjectSaved { content: ObjectContent<'a>, writing: bool, checksum: Option<u64>, lease_ms: i64 },
     /// Snapshot only: a quarantined replica.
     DiscardSaved { replica: ReplicaRecord, bytes: u64, remaining_ms: u64 },
@@ -148,7 +158,8 @@ impl<'a> SegmentContent<'a> {
     }
 }
 
-/// Stands for the writer of a complete object in a snapshot. The snapshots of earlier releases contain its id.
+/// Stands for the writer of a complete object in a snapshot. The snapshots of earlier releases
+/// contain its id.
 pub(super) const NO_WRITER: ClientId = ClientId(0, 0);
 
 /// What a new object consists of.
@@ -169,14 +180,16 @@ pub(super) struct ObjectContent<'a> {
     pub pending: PendingPin,
 }
 
-/// The replicas of an object, at least one, in the state or in a payload. In a payload, they have no allocator tickets.
+/// The replicas of an object, at least one, in the state or in a payload. In a payload, they have
+/// no allocator tickets.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ReplicaList<'a> {
     Records {
         first: &'a ReplicaRecord,
         rest: &'a [ReplicaRecord],
     },
-    /// The first replica, and the others as they are encoded. Most objects have one replica, which is decoded once.
+    /// The first replica, and the others as they are encoded. Most objects have one replica, which
+    /// is decoded once.
     Encoded {
         first: ReplicaRecord,
         /// Number of replicas in `bytes`.

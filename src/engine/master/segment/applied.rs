@@ -1,6 +1,7 @@
 //! Segment tables that are filled from records, the confirmation of restored segments, and holds.
 //!
-//! A table that is being filled has no allocators and no list of free slots until [`SegmentTable::rebuild`]. Its segments are unconfirmed.
+//! A table that is being filled has no allocators and no list of free slots until
+//! [`SegmentTable::rebuild`]. Its segments are unconfirmed.
 
 use crate::alloc::OffsetAllocator;
 use crate::object::ReplicaRecord;
@@ -10,7 +11,8 @@ use mcctl_base::{ClientId, Mono};
 use mcctl_wire::types::{Segment, SegmentStatus};
 
 impl SegmentTable {
-    /// Returns true if the client of the slot's segment has not confirmed it since a restore, or did not before it was removed.
+    /// Returns true if the client of the slot's segment has not confirmed it since a restore, or
+    /// did not before it was removed.
     pub(crate) fn is_unconfirmed(&self, slot: SegmentSlot) -> bool {
         let unconfirmed =
             |entry: &SegmentEntry| entry.mounted.as_ref().map_or(entry.never_confirmed, |mounted| !mounted.confirmed);
@@ -46,7 +48,8 @@ impl SegmentTable {
         }
     }
 
-    /// Offers a confirmed segment for new objects, unless it is held, being unmounted, or already open.
+    /// Offers a confirmed segment for new objects, unless it is held, being unmounted, or already
+    /// open.
     pub(crate) fn open_confirmed(&mut self, slot: SegmentSlot) {
         let Some(mounted) = self.slots[slot.index()].mounted.as_mut() else { return };
         if mounted.confirmed && mounted.held_until.is_none() && !mounted.open && mounted.status == SegmentStatus::OK {
@@ -64,8 +67,8 @@ impl SegmentTable {
         }
     }
 
-    /// Mounts a segment at exactly this slot. Returns false, and changes nothing, if the slot or the id is in use, or if the slot is
-    /// neither free nor the next slot of the table.
+    /// Mounts a segment at exactly this slot. Returns false, and changes nothing, if the slot or
+    /// the id is in use, or if the slot is neither free nor the next slot of the table.
     pub(crate) fn mount_at(&mut self, at: SegmentSlot, mut segment: Segment, client: ClientId) -> bool {
         if at.index() > self.slots.len() || at.index() >= SEGMENTS_MAX || self.by_id.contains_key(&segment.id) {
             return false;
@@ -79,8 +82,9 @@ impl SegmentTable {
         true
     }
 
-    /// Returns true if the slot exists and, if its segment is mounted, the range lies within the segment and the segment has that much
-    /// unused memory. `reserved` more bytes of the segment count as used.
+    /// Returns true if the slot exists and, if its segment is mounted, the range lies within the
+    /// segment and the segment has that much unused memory. `reserved` more bytes of the segment
+    /// count as used.
     pub(crate) fn can_contain(&self, replica: &ReplicaRecord, bytes: u64, reserved: u64) -> bool {
         let Some(entry) = self.slots.get(replica.segment.index()) else { return false };
         let fits = |bytes: Option<u64>, size: u64| bytes.is_some_and(|bytes| bytes <= size);
@@ -91,7 +95,8 @@ impl SegmentTable {
         })
     }
 
-    /// Removes a replica's reference to the slot. For a table without allocators; see [`release`](Self::release).
+    /// Removes a replica's reference to the slot. For a table without allocators; see
+    /// [`release`](Self::release).
     pub(crate) fn release_reference(&mut self, segment: SegmentSlot) {
         self.slots[segment.index()].replicas -= 1;
     }
@@ -106,8 +111,8 @@ impl SegmentTable {
         self.next_replica = self.next_replica.max(id);
     }
 
-    /// Rebuilds the list of free slots, and sets the allocator of each mounted segment to the result of `memory_of`, which is passed the
-    /// segment's slot and size.
+    /// Rebuilds the list of free slots, and sets the allocator of each mounted segment to the
+    /// result of `memory_of`, which is passed the segment's slot and size.
     ///
     /// # Errors
     /// The first error of `memory_of`.

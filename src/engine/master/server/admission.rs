@@ -1,4 +1,5 @@
-//! The admission of requests: in a cluster, the gate decides, and the log of a slow disk delays requests that change something.
+//! The admission of requests: in a cluster, the gate decides, and the log of a slow disk delays
+//! requests that change something.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,14 +37,16 @@ impl<E: Env> MasterShared<E> {
         self.current_log().map_or(Duration::ZERO, |log| log.room.take_waited())
     }
 
-    /// Whether a request can be processed now: [`RpcService::admits`](mcctl_net::rpc::RpcService::admits).
+    /// Whether a request can be processed now:
+    /// [`RpcService::admits`](mcctl_net::rpc::RpcService::admits).
     #[inline]
     pub(super) fn admits_request(&self, method: Method) -> bool {
         let is_open = self.ha.as_ref().is_none_or(|ha| ha.gate.admits(method));
         is_open && (is_read(method) || self.log_has_room())
     }
 
-    /// Waits until a request can be processed: [`RpcService::admission`](mcctl_net::rpc::RpcService::admission).
+    /// Waits until a request can be processed:
+    /// [`RpcService::admission`](mcctl_net::rpc::RpcService::admission).
     pub(super) fn request_admission(&self, method: Method) -> AdmissionWait<'_> {
         Box::pin(async move {
             loop {
@@ -62,7 +65,8 @@ impl<E: Env> MasterShared<E> {
         })
     }
 
-    /// Waits for the disk if the log's buffer has grown too large, because one call has made many changes.
+    /// Waits for the disk if the log's buffer has grown too large, because one call has made many
+    /// changes.
     pub(super) fn limit_log_buffer(&self) {
         if let Some(log) = self.current_log().filter(|log| log.writer.is_overfull()) {
             log.make_room();

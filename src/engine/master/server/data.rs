@@ -1,4 +1,5 @@
-//! The start from a data directory: reads the newest snapshot and the log after it, and begins a new log.
+//! The start from a data directory: reads the newest snapshot and the log after it, and begins a
+//! new log.
 
 use std::time::Duration;
 
@@ -27,11 +28,13 @@ pub struct MasterData {
 pub struct DataOptions {
     pub sync: SyncMode,
     pub on_error: DiskErrorPolicy,
-    /// An operation of the disk for the log that lasts longer than this is a stall. Flag `--disk-stall-timeout`.
+    /// An operation of the disk for the log that lasts longer than this is a stall. Flag
+    /// `--disk-stall-timeout`.
     pub stall_timeout: Duration,
     /// The format of the records that are written.
     pub format: DataFormat,
-    /// Time between two snapshots. A snapshot is also written when the log has grown by [`SNAPSHOT_LOG_BYTES`].
+    /// Time between two snapshots. A snapshot is also written when the log has grown by
+    /// [`SNAPSHOT_LOG_BYTES`].
     ///
     /// [`SNAPSHOT_LOG_BYTES`]: super::snapshot_mark::SNAPSHOT_LOG_BYTES
     pub snapshot_interval: Duration,
@@ -138,7 +141,8 @@ pub(super) struct RestoreSummary {
     pub took: Duration,
 }
 
-/// Restores the state of `data`, and begins a new log whose first change is durable. All wall-clock ages come from `env`.
+/// Restores the state of `data`, and begins a new log whose first change is durable. All wall-clock
+/// ages come from `env`.
 ///
 /// # Errors
 /// The directory is damaged or of an unknown version, or the disk reports an error.
@@ -173,8 +177,9 @@ pub(super) fn restore<E: Env>(
     Ok(RestoredMaster { state, writer, found, report })
 }
 
-/// Time for which restored segments accept no new objects if the last changes may be missing. The client of an unfinished put whose
-/// start is missing may still write to memory that is free according to the records, and readers may have leases on removed objects.
+/// Time for which restored segments accept no new objects if the last changes may be missing. The
+/// client of an unfinished put whose start is missing may still write to memory that is free
+/// according to the records, and readers may have leases on removed objects.
 fn hold(policy: &StorePolicy, standby: &StandbyState) -> Duration {
     policy.put_release_after.max(policy.lease_ttl).max(standby.earlier_lease())
 }

@@ -10,7 +10,8 @@ use mcctl_base::text::{counted, escaped};
 use mcctl_base::time::RoundedDuration;
 use mcctl_wire::TextBuf;
 
-/// Logs an effect of a call from `peer`, or of the ticker. Segment names come from clients and may contain any bytes.
+/// Logs an effect of a call from `peer`, or of the ticker. Segment names come from clients and may
+/// contain any bytes.
 pub(super) fn log_effect(effect: &StateEffect, peer: Option<&str>) {
     let shown = |name: &TextBuf| escaped(&name.to_string_lossy());
     let peer = peer.unwrap_or("this process");

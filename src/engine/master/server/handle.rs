@@ -1,4 +1,5 @@
-//! Access to a running master's state, for this process: calls without a connection, and the admin API's view.
+//! Access to a running master's state, for this process: calls without a connection, and the admin
+//! API's view.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,8 +23,9 @@ use mcctl_net::rpc::{CommitWait, Receipt, RpcLatency, RpcService, WorkerPolls};
 use mcctl_sys::env::Env;
 use mcctl_wire::{MasterApi, Method};
 
-/// A worker counts as stuck if it has not polled its connections for this long. `/health` and `/ready` then return 503. Polls are half a
-/// second apart, and no call on a worker takes as long as a second.
+/// A worker counts as stuck if it has not polled its connections for this long. `/health` and
+/// `/ready` then return 503. Polls are half a second apart, and no call on a worker takes as long
+/// as a second.
 pub const WORKER_STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// Access to a running master's state. Cheap to clone.
@@ -40,13 +42,14 @@ impl<E> Clone for MasterHandle<E> {
 }
 
 impl<E: Env> MasterHandle<E> {
-    /// Subscribes to unmounted segments and expired clients, for components that store related records.
+    /// Subscribes to unmounted segments and expired clients, for components that store related
+    /// records.
     pub fn unmount_events(&self) -> broadcast::Receiver<StateEffect> {
         self.shared.unmount_events.subscribe()
     }
 
-    /// Hands over to a standby in sync, which leads afterwards. `is_ending`: this process is about to end, so the hand-over is not
-    /// cancelled if it takes long.
+    /// Hands over to a standby in sync, which leads afterwards. `is_ending`: this process is about
+    /// to end, so the hand-over is not cancelled if it takes long.
     ///
     /// # Errors
     /// No standby leads.
@@ -62,8 +65,9 @@ impl<E: Env> MasterHandle<E> {
         self.read(|state, _| state.has_segment_named(name.as_bytes()))
     }
 
-    /// Calls RPC methods without a connection. Returns the result of `work`, and the receipt of its calls. A caller
-    /// that reports their results passes the receipt to [`AdminView::commit`] first.
+    /// Calls RPC methods without a connection. Returns the result of `work`, and the receipt of its
+    /// calls. A caller that reports their results passes the receipt to [`AdminView::commit`]
+    /// first.
     pub fn call<R>(&self, work: impl FnOnce(&mut dyn MasterApi) -> R) -> (R, Receipt) {
         self.shared.call(None, |call| work(call))
     }

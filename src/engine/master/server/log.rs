@@ -1,12 +1,15 @@
-//! The log of a running master: changes are appended while the state is locked, and responses are sent when their changes are stored.
+//! The log of a running master: changes are appended while the state is locked, and responses are
+//! sent when their changes are stored.
 //!
-//! [`MasterLog::close_change`] is called before the state is unlocked, and returns a [`Receipt`]. [`MasterLog::commit`]
-//! is called with the receipt before the response is sent. In every mode, the future that `commit` returns passes all
-//! changes to the kernel, in one write for all connections whose requests the worker has processed by then. It waits
-//! for the disk only with `--fsync always`, for the few changes that need it ([`ClosedChange::needs_sync`]), and while
-//! no log file has room. `log_thread` does that waiting.
+//! [`MasterLog::close_change`] is called before the state is unlocked, and returns a [`Receipt`].
+//! [`MasterLog::commit`] is called with the receipt before the response is sent. In every mode, the
+//! future that `commit` returns passes all changes to the kernel, in one write for all connections
+//! whose requests the worker has processed by then. It waits for the disk only with
+//! `--fsync always`, for the few changes that need it ([`ClosedChange::needs_sync`]), and while no
+//! log file has room. `log_thread` does that waiting.
 //!
-//! After an error of the disk, no response is sent until `log_thread` has decided: the master stops, or it continues without a log.
+//! After an error of the disk, no response is sent until `log_thread` has decided: the master
+//! stops, or it continues without a log.
 //!
 //! [`ClosedChange::needs_sync`]: crate::ClosedChange
 
@@ -34,7 +37,8 @@ pub(super) struct MasterLog {
     pub dir: DataDir,
     pub writer: LogWriter,
     pub options: DataOptions,
-    /// Set by the first error of the disk. From then on, no response is sent until the progress leaves `Working`.
+    /// Set by the first error of the disk. From then on, no response is sent until the progress
+    /// leaves `Working`.
     failed: AtomicBool,
     /// The master continues without the log.
     memory_only: AtomicBool,
@@ -76,7 +80,8 @@ pub(super) struct LogCounts {
 struct LogRequests {
     /// A response waits until the progress shows that this change is durable.
     sync: u64,
-    /// A response waits until the progress shows that this change is in the kernel. No log file had room for it.
+    /// A response waits until the progress shows that this change is in the kernel. No log file had
+    /// room for it.
     flush: u64,
     /// A request waits until the log has room for changes.
     room: bool,
@@ -117,7 +122,8 @@ pub(super) enum LogWork {
 }
 
 impl MasterLog {
-    /// Uses `data`, whose log is written by `writer`. The start has read log files of `found_bytes` bytes.
+    /// Uses `data`, whose log is written by `writer`. The start has read log files of `found_bytes`
+    /// bytes.
     pub(super) fn new(data: MasterData, writer: LogWriter, last_snapshot: SnapshotMark, found_bytes: u64) -> MasterLog {
         let MasterData { dir, options } = data;
         let flushed = writer.flushed();
@@ -144,8 +150,9 @@ impl MasterLog {
         }
     }
 
-    /// Appends the change that the state has made since it was locked, if there is one. For use before the state is
-    /// unlocked. Returns the receipt that a response reporting the change waits for.
+    /// Appends the change that the state has made since it was locked, if there is one. For use
+    /// before the state is unlocked. Returns the receipt that a response reporting the change waits
+    /// for.
     #[inline]
     pub(super) fn close_change(&self, state: &mut MasterState, now: impl FnOnce() -> Unix) -> Receipt {
         let closed = state.close_change(|change| {
@@ -160,8 +167,8 @@ impl MasterLog {
         receipt
     }
 
-    /// Appends a change of this master's state. Returns its number if its response waits until it is durable, and
-    /// otherwise 0.
+    /// Appends a change of this master's state. Returns its number if its response waits until it
+    /// is durable, and otherwise 0.
     #[inline]
     pub(super) fn append_own(&self, change: &ClosedChange<'_>, now: impl FnOnce() -> Unix) -> u64 {
         if self.has_failed() {
@@ -185,22 +192,24 @@ impl MasterLog {
         }
     }
 
-    /// The last change that must be durable before the response to a repeated call is sent, or 0. The call repeats an
-    /// earlier one, whose change may be any of those so far.
+    /// The last change that must be durable before the response to a repeated call is sent, or
+    /// 0. The call repeats an earlier one, whose change may be any of those so far.
     pub(super) fn sync_of_repeated(&self, repeated: RepeatedCall) -> u64 {
         if self.must_sync(repeated.needs_sync) { self.writer.appended() } else { 0 }
     }
 
-    /// Whether responses wait until a change is durable. `in_every_mode`: the change needs it in every mode.
+    /// Whether responses wait until a change is durable. `in_every_mode`: the change needs it in
+    /// every mode.
     fn must_sync(&self, in_every_mode: bool) -> bool {
         in_every_mode || self.options.sync == SyncMode::Always
     }
 
-    /// Stores the changes whose responses are about to be sent. See [`RpcService::commit`](mcctl_net::rpc::RpcService::commit).
+    /// Stores the changes whose responses are about to be sent. See
+    /// [`RpcService::commit`](mcctl_net::rpc::RpcService::commit).
     ///
-    /// A response may also show changes of other calls, so it waits until these are in the kernel. It waits for a sync
-    /// only if the changes in its `receipt` need one. The future that is returned passes the changes to the kernel. If
-    /// it is dropped, they stay in the buffer.
+    /// A response may also show changes of other calls, so it waits until these are in the kernel.
+    /// It waits for a sync only if the changes in its `receipt` need one. The future that is
+    /// returned passes the changes to the kernel. If it is dropped, they stay in the buffer.
     pub(super) fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
         let (last, sync) = self.unstored(receipt)?;
         Some(Box::pin(self.store(last, sync)))
@@ -212,8 +221,8 @@ impl MasterLog {
         Some(async move { self.store(last, sync).await })
     }
 
-    /// The last changes that must be in the kernel and on the disk before the responses of a receipt are sent; `None`
-    /// if they are.
+    /// The last changes that must be in the kernel and on the disk before the responses of a
+    /// receipt are sent; `None` if they are.
     fn unstored(&self, receipt: Receipt) -> Option<(u64, u64)> {
         let last = self.writer.appended();
         let sync = receipt.needs_sync;
@@ -227,12 +236,14 @@ impl MasterLog {
         Some((last, sync))
     }
 
-    /// Stores the changes of another master up to `last`, before they are acknowledged to it. Returns false if they cannot be stored.
+    /// Stores the changes of another master up to `last`, before they are acknowledged to it.
+    /// Returns false if they cannot be stored.
     pub(super) async fn store_copied(&self, last: u64) -> bool {
         self.memory_only() || self.store(last, self.sync_of_copied(last)).await
     }
 
-    /// Like [`store_copied`](Self::store_copied), without waiting. Returns false if that is not possible.
+    /// Like [`store_copied`](Self::store_copied), without waiting. Returns false if that is not
+    /// possible.
     pub(super) fn try_store_copied(&self, last: u64) -> bool {
         self.memory_only() || self.try_store(last, self.sync_of_copied(last))
     }
@@ -248,14 +259,15 @@ impl MasterLog {
         self.stop_threads();
     }
 
-    /// Passes all changes to the kernel, and waits until it has those up to `last`, and those up to `sync` are durable. Returns false if they
-    /// cannot be stored.
+    /// Passes all changes to the kernel, and waits until it has those up to `last`, and those up to
+    /// `sync` are durable. Returns false if they cannot be stored.
     async fn store(&self, last: u64, sync: u64) -> bool {
         run_ready_tasks().await;
         self.try_store(last, sync) || self.wait(last, sync).await
     }
 
-    /// Passes all changes to the kernel. Returns true if it then has those up to `last`, and those up to `sync` are durable.
+    /// Passes all changes to the kernel. Returns true if it then has those up to `last`, and those
+    /// up to `sync` are durable.
     fn try_store(&self, last: u64, sync: u64) -> bool {
         if self.has_failed() {
             return false;
@@ -290,7 +302,8 @@ impl MasterLog {
         stored.is_ok_and(|progress| !matches!(progress.outcome, LogOutcome::Failed(_)))
     }
 
-    /// Requests the next file from the log thread if it will be needed soon. Without a request, the thread checks this at its next period.
+    /// Requests the next file from the log thread if it will be needed soon. Without a request, the
+    /// thread checks this at its next period.
     fn request_next_file(&self) {
         if self.writer.needs_next() {
             if !self.is_next_requested.swap(true, Ordering::Relaxed) {
@@ -337,7 +350,8 @@ impl MasterLog {
             if let Some(error) = requests.failure.take() {
                 return LogWork::Fail(error);
             }
-            // A snapshot, or the commit of another thread, may have stored the changes. The responses still wait for the progress.
+            // A snapshot, or the commit of another thread, may have stored the changes. The
+            // responses still wait for the progress.
             let (flushed, durable) = self.published();
             if std::mem::take(&mut requests.room) {
                 return LogWork::MakeRoom;
@@ -366,7 +380,8 @@ impl MasterLog {
         waited.expect(NO_PANIC).0.stopping
     }
 
-    /// Examines the free space of the file system. It may wait for the disk, so requests for metrics use the last result.
+    /// Examines the free space of the file system. It may wait for the disk, so requests for
+    /// metrics use the last result.
     pub(super) fn examine_space(&self) {
         let found = self.dir.space();
         *self.space() = found;
@@ -491,8 +506,9 @@ impl MasterLog {
     }
 }
 
-/// Lets the worker run its other tasks that are ready. Their changes are then passed to the kernel with those of this one, in one write.
-/// Unlike [`tokio::task::yield_now`], it does not make the worker look for new input first, which costs a system call.
+/// Lets the worker run its other tasks that are ready. Their changes are then passed to the kernel
+/// with those of this one, in one write. Unlike [`tokio::task::yield_now`], it does not make the
+/// worker look for new input first, which costs a system call.
 async fn run_ready_tasks() {
     let mut is_second = false;
     poll_fn(|context| {

@@ -1,7 +1,8 @@
 //! The waits for a slow disk of the log: requests that change something, and the ticker.
 //!
-//! [`LogWriter::has_room`](mcctl_journal::LogWriter::has_room) decides. Requests wait before they are processed, so no change is
-//! lost. The log thread makes room for them, and reports it with the log's progress.
+//! [`LogWriter::has_room`](mcctl_journal::LogWriter::has_room) decides. Requests wait before they
+//! are processed, so no change is lost. The log thread makes room for them, and reports it with the
+//! log's progress.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,9 +17,11 @@ const NEVER: u64 = u64::MAX;
 pub(super) struct LogRoom {
     /// Number of requests that wait for room.
     waiting: AtomicUsize,
-    /// Time from which on requests have waited for room, or [`NEVER`]. Only the log thread resets it.
+    /// Time from which on requests have waited for room, or [`NEVER`]. Only the log thread resets
+    /// it.
     since: AtomicU64,
-    /// Time for which requests have waited, without the present wait and the time that was already taken.
+    /// Time for which requests have waited, without the present wait and the time that was already
+    /// taken.
     waited: AtomicU64,
     /// Time at which the log thread began its present operation of the disk, or [`NEVER`].
     busy_since: AtomicU64,

@@ -1,5 +1,5 @@
-//! The thread that waits for the disk: it syncs the log, creates the next log file ahead of need, and decides whether the master
-//! continues after an error.
+//! The thread that waits for the disk: it syncs the log, creates the next log file ahead of need,
+//! and decides whether the master continues after an error.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -17,7 +17,8 @@ const FREED_MEMORY_PERIOD: Duration = Duration::from_secs(1);
 /// Time between two attempts to create the next log file.
 const NEXT_FILE_RETRY: Duration = Duration::from_secs(1);
 
-/// Serves the log until the master stops, or the log is unusable. `S` and `L` are references to the state and its log.
+/// Serves the log until the master stops, or the log is unusable. `S` and `L` are references to the
+/// state and its log.
 pub(super) struct LogThread<S, L> {
     shared: S,
     log: L,
@@ -57,7 +58,8 @@ where
         LogThread { shared, log, reported: 0, last_sync, retry_at: Mono::ZERO }
     }
 
-    /// Performs this task. Returns false if it was the last: the master stops, or the log is unusable.
+    /// Performs this task. Returns false if it was the last: the master stops, or the log is
+    /// unusable.
     pub(super) fn run(&mut self, work: LogWork) -> bool {
         self.log.room.begin_work(self.shared.env.now());
         let done = match work {
@@ -101,7 +103,8 @@ where
         if durable > self.reported {
             self.reported = durable;
             if self.shared.ha.is_some() {
-                // The standbys must have the changes as well, so the driver reports this to the state.
+                // The standbys must have the changes as well, so the driver reports this to the
+                // state.
                 return;
             }
             self.shared.with_guarded(|guarded, _, _| guarded.state.durable(durable));
@@ -118,7 +121,8 @@ where
     fn periodic(&mut self) -> Result<(), JournalError> {
         let now = self.shared.env.now();
         if self.log.writer.needs_next() && now >= self.retry_at {
-            // The log still has room. If the file cannot be created until it is full, the log fails.
+            // The log still has room. If the file cannot be created until it is full, the log
+            // fails.
             if let Err(error) = self.log.writer.prepare_next() {
                 tracing::warn!(%error, "cannot create the next log file yet; trying again. If the present one is full before, the master stops, or continues in memory only \
                      (--on-disk-error)");

@@ -7,7 +7,8 @@ use mcctl_base::Mono;
 use mcctl_sys::env::Env;
 
 impl MasterLog {
-    /// Whether more requests may change the state now. Also true after an error of the disk, so that its outcome is seen.
+    /// Whether more requests may change the state now. Also true after an error of the disk, so
+    /// that its outcome is seen.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.writer.has_room() || self.has_failed()
@@ -40,7 +41,8 @@ impl MasterLog {
         }
     }
 
-    /// Time for which the disk has stalled while changes wait for it. `None`: it has not stalled, or nothing waits.
+    /// Time for which the disk has stalled while changes wait for it. `None`: it has not stalled,
+    /// or nothing waits.
     pub(super) fn stalled_for(&self, now: Mono) -> Option<Duration> {
         let stalled = self.room.stalled_for(now)?;
         let is_awaited = self.room.has_waiting() || self.has_waiting_responses();

@@ -1,4 +1,5 @@
-//! Runs a [`MasterState`]: the lock, the clock, the RPC server, the ticker, the log and the snapshots.
+//! Runs a [`MasterState`]: the lock, the clock, the RPC server, the ticker, the log and the
+//! snapshots.
 
 mod admission;
 mod data;
@@ -58,9 +59,10 @@ pub enum MasterError {
 }
 
 impl MasterServer<RealEnv> {
-    /// Calls [`start_with`](MasterServer::start_with) on this host. This function is not generic, so the code of the connections is compiled with this
-    /// crate, as one unit. The generic function is compiled with its caller's crate, in many units, and uses up to 40 % more CPU time per
-    /// batch.
+    /// Calls [`start_with`](MasterServer::start_with) on this host. This function is not generic,
+    /// so the code of the connections is compiled with this crate, as one unit. The generic
+    /// function is compiled with its caller's crate, in many units, and uses up to 40 % more CPU
+    /// time per batch.
     ///
     /// # Errors
     /// Same as [`start_with`](MasterServer::start_with).
@@ -68,8 +70,8 @@ impl MasterServer<RealEnv> {
         Box::pin(MasterServer::start_with(config, data, env))
     }
 
-    /// Calls [`start_in_cluster`](MasterServer::start_in_cluster) on this host, with the election in etcd. Not generic, like
-    /// [`start_here`](MasterServer::start_here).
+    /// Calls [`start_in_cluster`](MasterServer::start_in_cluster) on this host, with the election
+    /// in etcd. Not generic, like [`start_here`](MasterServer::start_here).
     ///
     /// # Errors
     /// Same as [`start_in_cluster`](MasterServer::start_in_cluster).
@@ -120,10 +122,12 @@ impl<E: Env> MasterServer<E> {
         MasterServer::start_with(config, None, env).await
     }
 
-    /// Restores the state from `data`, if there is a data directory, and starts listening and serving.
+    /// Restores the state from `data`, if there is a data directory, and starts listening and
+    /// serving.
     ///
     /// # Errors
-    /// The data is damaged, or the disk reports an error; the address is not available, or a thread cannot be started.
+    /// The data is damaged, or the disk reports an error; the address is not available, or a thread
+    /// cannot be started.
     pub async fn start_with(
         mut config: MasterConfig,
         data: Option<MasterData>,
@@ -155,11 +159,12 @@ impl<E: Env> MasterServer<E> {
         MasterServer::serve(config, shared, env).await
     }
 
-    /// Starts listening, and takes part in the election of a cluster. Serves clients when it is elected. If there is a data directory, continues
-    /// with the copy in it.
+    /// Starts listening, and takes part in the election of a cluster. Serves clients when it is
+    /// elected. If there is a data directory, continues with the copy in it.
     ///
     /// # Errors
-    /// The data is damaged, or the disk reports an error; an address is not available, or a thread cannot be started.
+    /// The data is damaged, or the disk reports an error; an address is not available, or a thread
+    /// cannot be started.
     pub async fn start_in_cluster<B: ElectionBackend>(
         mut config: MasterConfig,
         ha: HaSettings,
@@ -244,8 +249,9 @@ impl<E: Env> MasterServer<E> {
         self.handle.clone()
     }
 
-    /// Prepares the end of the process. A leader hands over to a standby in sync, for as long as that one makes progress. From then on, it
-    /// answers no request that changes something. A standby notifies its leader that it leaves.
+    /// Prepares the end of the process. A leader hands over to a standby in sync, for as long as
+    /// that one makes progress. From then on, it answers no request that changes something. A
+    /// standby notifies its leader that it leaves.
     ///
     /// # Errors
     /// There was nothing to hand over, or no master has taken over.
@@ -259,8 +265,9 @@ impl<E: Env> MasterServer<E> {
         self.handle.hand_over(true).await
     }
 
-    /// Waits until the master cannot continue, and returns the error of the disk that ends it. If a panic has made the state unusable,
-    /// resumes the panic. Does not return while the master works.
+    /// Waits until the master cannot continue, and returns the error of the disk that ends it. If a
+    /// panic has made the state unusable, resumes the panic. Does not return while the master
+    /// works.
     pub async fn failed(&mut self) -> JournalError {
         let shared = self.handle.shared.clone();
         let failure = async {
@@ -276,11 +283,12 @@ impl<E: Env> MasterServer<E> {
         }
     }
 
-    /// Stops accepting connections, waits for calls in progress, stops the background work, and writes a last snapshot. If a panic has
-    /// made the state unusable, resumes the panic.
+    /// Stops accepting connections, waits for calls in progress, stops the background work, and
+    /// writes a last snapshot. If a panic has made the state unusable, resumes the panic.
     ///
     /// # Errors
-    /// The disk reports an error. Changes that were acknowledged are in the kernel, but may not be durable.
+    /// The disk reports an error. Changes that were acknowledged are in the kernel, but may not be
+    /// durable.
     pub async fn stop(mut self) -> Result<(), JournalError> {
         self.rpc.stop().await;
         let _ = self.stop.send(true);

@@ -2,7 +2,8 @@
 
 use mcctl_wire::Method;
 
-/// Whether a method changes nothing that is recorded. In a cluster, the same ones are processed during a hand-over.
+/// Whether a method changes nothing that is recorded. In a cluster, the same ones are processed
+/// during a hand-over.
 pub(super) fn is_read(method: Method) -> bool {
     matches!(
         method,

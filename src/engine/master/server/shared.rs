@@ -1,10 +1,12 @@
-//! The lock around the state, and the steps at each acquisition: the clock, the measurement of the time, the log, and the effects.
+//! The lock around the state, and the steps at each acquisition: the clock, the measurement of the
+//! time, the log, and the effects.
 //!
-//! One mutex guards the whole state. No caller holds it for long (`mcctl_master_state_hold_seconds` measures this), and the ticker lets
-//! waiting callers proceed between its slices.
+//! One mutex guards the whole state. No caller holds it for long (`mcctl_master_state_hold_seconds`
+//! measures this), and the ticker lets waiting callers proceed between its slices.
 //!
-//! A panic while the state is locked may leave a partial change, for example memory that belongs to two objects. No caller uses the state
-//! after that: all further calls end without a response, and [`MasterServer::failed`](super::MasterServer::failed) ends the process.
+//! A panic while the state is locked may leave a partial change, for example memory that belongs to
+//! two objects. No caller uses the state after that: all further calls end without a response, and
+//! [`MasterServer::failed`](super::MasterServer::failed) ends the process.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,12 +31,13 @@ use mcctl_sys::env::Env;
 use mcctl_wire::method::dispatch;
 use mcctl_wire::{DecodeError, Method};
 
-/// Number of events by which a subscriber may lag before it loses events. If a client has a thousand segments, all of them may be unmounted
-/// at the same time.
+/// Number of events by which a subscriber may lag before it loses events. If a client has a
+/// thousand segments, all of them may be unmounted at the same time.
 const EVENTS_KEPT: usize = 16 << 10;
 
-/// Sleep between two slices of work while other callers wait for the lock. The mutex is not fair. Yielding the processor
-/// instead is worse: the scheduler may then resume the thread much later, perhaps while it has the state locked for its next slice.
+/// Sleep between two slices of work while other callers wait for the lock. The mutex is not fair.
+/// Yielding the processor instead is worse: the scheduler may then resume the thread much later,
+/// perhaps while it has the state locked for its next slice.
 pub(super) const YIELD_PAUSE: Duration = Duration::from_micros(20);
 
 /// If the state stays locked for longer than this, processor time is measured as well.
@@ -70,9 +73,11 @@ pub(super) struct GuardedState {
     pub planned: Mono,
     /// Detects stalls, and keeps the state's time, which never goes backward.
     pub stalls: StallDetector,
-    /// In a cluster: the term of the gate in which the state serves, or another number if it does not.
+    /// In a cluster: the term of the gate in which the state serves, or another number if it does
+    /// not.
     pub term: u64,
-    /// In a cluster: this master has handed over, so responses of calls that are processed now are never sent.
+    /// In a cluster: this master has handed over, so responses of calls that are processed now are
+    /// never sent.
     pub is_released: bool,
     /// In a cluster: the log of the state that serves.
     pub log: Option<Arc<MasterLog>>,
@@ -104,7 +109,8 @@ impl<E: Env> MasterShared<E> {
         }
     }
 
-    /// Locks the state. Also returns the time at which it was locked. `requested_at` is the time just before the call.
+    /// Locks the state. Also returns the time at which it was locked. `requested_at` is the time
+    /// just before the call.
     pub(super) fn lock(&self, requested_at: Mono) -> (MutexGuard<'_, GuardedState>, Mono) {
         let (mut guard, since) = match self.guarded.try_lock() {
             Ok(guard) => (guard, requested_at),
@@ -123,8 +129,8 @@ impl<E: Env> MasterShared<E> {
         (guard, since)
     }
 
-    /// Ends the call because a panic has made the state unusable. That panic has been reported, so this one is not. The ticker wakes, ends
-    /// in the same way, and so ends the process.
+    /// Ends the call because a panic has made the state unusable. That panic has been reported, so
+    /// this one is not. The ticker wakes, ends in the same way, and so ends the process.
     #[cold]
     fn end_call(&self) -> ! {
         self.wake.notify_one();
@@ -141,13 +147,14 @@ impl<E: Env> MasterShared<E> {
         self.ha.as_ref().is_none_or(|ha| ha.gate.is_serving(self.env.boottime()))
     }
 
-    /// Whether this master leads a cluster, but its responses wait, because it cannot prove that it leads.
+    /// Whether this master leads a cluster, but its responses wait, because it cannot prove that it
+    /// leads.
     pub(super) fn is_fenced(&self) -> bool {
         self.ha.as_ref().is_some_and(|ha| ha.gate.is_fenced(self.env.boottime()))
     }
 
-    /// Runs `work` as a call from `peer`, which may lock the state several times. Also returns the receipt that the
-    /// response to the call waits for. See [`RpcService::commit`].
+    /// Runs `work` as a call from `peer`, which may lock the state several times. Also returns the
+    /// receipt that the response to the call waits for. See [`RpcService::commit`].
     pub(super) fn call<R>(
         &self,
         peer: Option<&str>,
@@ -158,13 +165,15 @@ impl<E: Env> MasterShared<E> {
         (result, call.0.receipt)
     }
 
-    /// Locks the state and runs `work`, which reads it or does background work. There is no receipt, so no response may
-    /// report a change that `work` makes. [`call`](Self::call) is for such changes.
+    /// Locks the state and runs `work`, which reads it or does background work. There is no
+    /// receipt, so no response may report a change that `work` makes. [`call`](Self::call) is for
+    /// such changes.
     pub(super) fn with_guarded<R>(&self, work: impl FnOnce(&mut GuardedState, Mono, &mut Effects) -> R) -> R {
         self.with_receipt(None, work).0
     }
 
-    /// Locks the state and runs `work`. Also returns the receipt that a response reporting its result waits for.
+    /// Locks the state and runs `work`. Also returns the receipt that a response reporting its
+    /// result waits for.
     fn with_receipt<R>(
         &self,
         peer: Option<&str>,
@@ -192,8 +201,8 @@ impl<E: Env> MasterShared<E> {
         (result, receipt)
     }
 
-    /// Appends the change that the state has made since it was locked, if there is one. Returns the receipt that a
-    /// response from this state waits for.
+    /// Appends the change that the state has made since it was locked, if there is one. Returns the
+    /// receipt that a response from this state waits for.
     #[inline]
     fn close_change(&self, guarded: &mut GuardedState) -> Receipt {
         let now = || self.env.unix();
@@ -209,10 +218,12 @@ impl<E: Env> MasterShared<E> {
 
     /// Records how long the state was locked.
     ///
-    /// The thread may be preempted while it has the state locked. Wall-clock time then measures the load on the machine rather than the
-    /// master's work. A long time is therefore replaced by the thread's processor time since its last reading, which was taken at most
-    /// [`CPU_MARK_INTERVAL`] before the lock acquisition. The result is an upper bound on the processor time used with the state locked.
-    /// Measuring it this way costs an occasional system call instead of two per RPC.
+    /// The thread may be preempted while it has the state locked. Wall-clock time then measures the
+    /// load on the machine rather than the master's work. A long time is therefore replaced by the
+    /// thread's processor time since its last reading, which was taken at most
+    /// [`CPU_MARK_INTERVAL`] before the lock acquisition. The result is an upper bound on the
+    /// processor time used with the state locked. Measuring it this way costs an occasional system
+    /// call instead of two per RPC.
     fn record_lock_time(&self, counters: &mut MasterCounters, since: Mono) {
         let mut locked = self.env.now().since(since);
         if locked >= LONG_LOCK
@@ -271,12 +282,14 @@ impl<E: Env> RpcService for MasterShared<E> {
     }
 }
 
-/// Access for a call from a peer or from this process. [`MasterShared::call`] creates it, and returns its receipt.
+/// Access for a call from a peer or from this process. [`MasterShared::call`] creates it, and
+/// returns its receipt.
 pub(super) struct LockedAccess<'a, E> {
     shared: &'a MasterShared<E>,
     /// The caller's address, if the call came over a connection.
     peer: Option<&'a str>,
-    /// The receipt that the response to the call waits for, merged from all lock acquisitions so far.
+    /// The receipt that the response to the call waits for, merged from all lock acquisitions so
+    /// far.
     receipt: Receipt,
 }
 
@@ -295,7 +308,8 @@ impl<E: Env> StateAccess for LockedAccess<'_, E> {
     fn yield_to_waiters(&mut self) {
         self.shared.limit_log_buffer();
         if self.shared.waiting.load(Ordering::Relaxed) > 0 {
-            // This synchronous code runs on a worker thread and cannot await. The waiting callers are on other threads.
+            // This synchronous code runs on a worker thread and cannot await. The waiting callers
+            // are on other threads.
             self.shared.env.pause_thread(YIELD_PAUSE);
         }
     }

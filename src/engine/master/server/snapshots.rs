@@ -19,10 +19,12 @@ use mcctl_sys::env::{Env, ThreadWork};
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// Minimum time between two snapshots, for example after one failed.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
-/// Length of the pause after a slice, in units of the slice's duration. A snapshot then uses a fifth of a processor. It
-/// also is less often interrupted while it has the state locked, because the scheduler prefers threads that have slept.
+/// Length of the pause after a slice, in units of the slice's duration. A snapshot then uses a
+/// fifth of a processor. It also is less often interrupted while it has the state locked, because
+/// the scheduler prefers threads that have slept.
 const PAUSE_PER_WORK: u32 = 4;
-/// Maximum pause. A slice may take long because the thread waited for the disk, or for the processor.
+/// Maximum pause. A slice may take long because the thread waited for the disk, or for the
+/// processor.
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// A state of which snapshots are written. Its changes are in a log.
@@ -34,8 +36,8 @@ pub(super) trait SnapshotSource {
     /// Begins a snapshot. Waits for others, if that is needed and `may_wait`.
     fn begin(&self, log: &MasterLog, may_wait: bool) -> SnapshotBegin;
 
-    /// Continues the snapshot by up to `slots` object slots, or by none if others must do it and not `may_wait`.
-    /// `None`: it was cancelled.
+    /// Continues the snapshot by up to `slots` object slots, or by none if others must do it and
+    /// not `may_wait`. `None`: it was cancelled.
     fn slots(&self, slots: u32, may_wait: bool) -> Option<SnapshotStep>;
 
     /// Ends the snapshot in progress, whether or not it is complete, so that another one can begin.
@@ -48,7 +50,8 @@ pub(super) enum SnapshotBegin {
     NotNow,
     /// Begin again, to get the result.
     NotYet,
-    /// It contains the changes up to `last`. The size of the log before it ([`MasterLog::log_bytes`]) was `log_bytes`.
+    /// It contains the changes up to `last`. The size of the log before it
+    /// ([`MasterLog::log_bytes`]) was `log_bytes`.
     Begun { last: u64, log_bytes: u64 },
 }
 
@@ -121,7 +124,8 @@ where
     }
 }
 
-/// Ends the log of a master that sends no more responses: marks it as complete, and writes the last snapshot.
+/// Ends the log of a master that sends no more responses: marks it as complete, and writes the last
+/// snapshot.
 ///
 /// # Errors
 /// The log cannot be synced. An error of the snapshot is only logged.
@@ -188,8 +192,8 @@ where
         SnapshotRun { began: at, mark: SnapshotMark { sequence: 0, at: Some(at), log_bytes: 0, bytes: 0 }, file: None }
     }
 
-    /// Continues a snapshot. Returns false at its end. After an error, the log and the previous snapshots are still
-    /// complete.
+    /// Continues a snapshot. Returns false at its end. After an error, the log and the previous
+    /// snapshots are still complete.
     pub(super) fn step(&self, run: &mut SnapshotRun, may_wait: bool) -> bool {
         let counts = &self.log.counts;
         match self.try_step(run, may_wait) {

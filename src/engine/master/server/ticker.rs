@@ -13,12 +13,14 @@ use mcctl_base::Mono;
 use mcctl_base::time::RoundedDuration;
 use mcctl_sys::env::Env;
 
-/// Time between two checks of the fence of a leader that cannot prove that it leads, or of a log without room.
+/// Time between two checks of the fence of a leader that cannot prove that it leads, or of a log
+/// without room.
 const FENCED_PAUSE: Duration = Duration::from_millis(50);
 /// A client may have aborted a call that waited for longer than this. Shorter waits end no call.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 
-/// If the ticker did not run for this long, the process was suspended or had no processor time. It runs at least once per second.
+/// If the ticker did not run for this long, the process was suspended or had no processor time. It
+/// runs at least once per second.
 const SUSPENDED_MIN: Duration = Duration::from_millis(1_500);
 
 /// Notices when a leader cannot prove that it leads, and when it can again.
@@ -34,8 +36,8 @@ impl FenceObserver {
         self.fenced_since.is_some()
     }
 
-    /// Whether background work may run. While responses waited, clients received no confirmation of their calls. So the limits of clients
-    /// are extended.
+    /// Whether background work may run. While responses waited, clients received no confirmation of
+    /// their calls. So the limits of clients are extended.
     fn may_tick<E: Env>(&mut self, shared: &MasterShared<E>) -> bool {
         let now = shared.env.now();
         let paused = self.checked_at.replace(now).map_or(Duration::ZERO, |before| now.since(before));
@@ -72,8 +74,9 @@ fn fence_text(paused: Duration) -> &'static str {
      leads"
 }
 
-/// Whether the log permits background work. While requests waited for room in the log, clients received no confirmation of their calls, and
-/// their pings may have waited behind a request. So the limits of clients are extended.
+/// Whether the log permits background work. While requests waited for room in the log, clients
+/// received no confirmation of their calls, and their pings may have waited behind a request. So
+/// the limits of clients are extended.
 pub(super) fn log_permits_tick<E: Env>(shared: &MasterShared<E>) -> bool {
     if !shared.log_permits_tick() {
         return false;
@@ -112,12 +115,13 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
         let (pause, report) = {
             let answered_until = polls.oldest();
             let (mut guard, _) = shared.lock(shared.env.now());
-            // Do not use the time that was just read: it may precede a stall that another caller has already observed.
+            // Do not use the time that was just read: it may precede a stall that another caller
+            // has already observed.
             let now = guard.stalls.latest();
             let next = guard.state.next_wakeup(now, answered_until.unwrap_or(now));
             guard.planned = next;
-            // A wakeup time in the past with no work to do would make the ticker spin. The shortest regular pause is the one between
-            // eviction rounds.
+            // A wakeup time in the past with no work to do would make the ticker spin. The shortest
+            // regular pause is the one between eviction rounds.
             let is_held = fence.is_fenced() || !shared.log_permits_tick();
             let pause = next.since(now).max(if is_held { FENCED_PAUSE } else { Duration::from_millis(1) });
             guard.stalls.expect_by(now + pause);
@@ -128,7 +132,8 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
             let extension = RoundedDuration(extension);
             let cause = "suspended, or short of processor time";
             match extension.0.is_zero() || fence.is_fenced() {
-                // A standby has no clients, and neither may a leader that cannot prove that it leads.
+                // A standby has no clients, and neither may a leader that cannot prove that it
+                // leads.
                 true => tracing::warn!("this process did not run for {stalled} ({cause})"),
                 false => tracing::warn!(
                     "this process did not run for {stalled} ({cause}): the limits of clients are extended by up to {extension}"

@@ -1,8 +1,8 @@
-//! Compares the master with a model of plain maps. Both get the same generated calls. After each call the answers and sums must be
-//! equal, and no byte may be allocated twice.
+//! Compares the master with a model of plain maps. Both get the same generated calls. After each
+//! call the answers and sums must be equal, and no byte may be allocated twice.
 //!
-//! The model does not predict two choices of the master: the allocated memory, and the victim among equally old objects. It checks that
-//! they are valid.
+//! The model does not predict two choices of the master: the allocated memory, and the victim among
+//! equally old objects. It checks that they are valid.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -535,8 +535,8 @@ fn places(replicas: &[ReplicaDescriptor]) -> impl Iterator<Item = (u64, u64)> + 
     })
 }
 
-/// Found by the property test below. Unswept records of a removed segment started an eviction round. It evicted nothing, and the next,
-/// necessary round had to wait for the pause.
+/// Found by the property test below. Unswept records of a removed segment started an eviction
+/// round. It evicted nothing, and the next, necessary round had to wait for the pause.
 #[test]
 fn records_of_removed_segments_do_not_use_up_an_eviction_round() {
     let put = |client, key, size, replicas, upsert| Step::Put { client, key, size, replicas, pins: Pins::None, upsert };
@@ -561,8 +561,8 @@ fn records_of_removed_segments_do_not_use_up_an_eviction_round() {
     }
 }
 
-/// Found by the property test below. A discarded replica whose segment has been removed still counts as a released write, so the round
-/// evicts no soft-pinned object. Only the model was wrong.
+/// Found by the property test below. A discarded replica whose segment has been removed still
+/// counts as a released write, so the round evicts no soft-pinned object. Only the model was wrong.
 #[test]
 fn discarded_replicas_on_removed_segments_count_as_released() {
     let put = |client, key, size, replicas, pins, upsert| Step::Put { client, key, size, replicas, pins, upsert };

@@ -24,7 +24,8 @@ fn pool(count: u64, put: u64, change: impl FnOnce(&mut StorePolicy)) -> Master {
 
 #[test]
 fn upstreams_measured_example_gives_the_same_result() {
-    // 40 MiB, 37 objects of 1 MiB: usage 0.925, target 0.075. One hard pin leaves a base of 36, so three are evicted.
+    // 40 MiB, 37 objects of 1 MiB: usage 0.925, target 0.075. One hard pin leaves a base of 36, so
+    // three are evicted.
     let mut m = pool(40, 0, |_| {});
     m.put_with("hard", MIB, hard_pinned());
     m.put_with("soft", MIB, pinned(None));
@@ -235,7 +236,8 @@ fn soft_pinned_objects_are_evicted_last_and_only_if_allowed() {
         m.put("plain", MIB);
         m.settle();
         assert!(!m.has_object("plain"));
-        // The target is 10% of 95 and the lower bound 5%: the one unpinned object, then four in the second pass.
+        // The target is 10% of 95 and the lower bound 5%: the one unpinned object, then four in the
+        // second pass.
         assert_eq!(m.state.counters.evicted_keys, if allowed { 5 } else { 1 });
         assert_eq!(m.count_existing(keys(0..4)), if allowed { 0 } else { 4 });
     }
@@ -320,6 +322,7 @@ fn released_writes_count_as_evicted() {
         m.start(A, &key, MIB).expect("room");
     }
     m.pass_ms(60_000);
-    // The fifteen unfinished writes are released in the same tick, before pinned objects would be evicted.
+    // The fifteen unfinished writes are released in the same tick, before pinned objects would be
+    // evicted.
     assert_eq!((m.state.counters.put_start_releases, m.state.counters.evicted_keys), (15, 0));
 }

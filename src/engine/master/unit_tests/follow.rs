@@ -61,8 +61,8 @@ impl Followed {
         self.master.state.durable(sequence);
     }
 
-    /// Ends the master's process and starts another one `away` later, with a clock that has just started. `hold` is the time for which
-    /// restored segments accept no new objects.
+    /// Ends the master's process and starts another one `away` later, with a clock that has just
+    /// started. `hold` is the time for which restored segments accept no new objects.
     #[track_caller]
     pub(super) fn restart_after(self, away: Duration, hold: Duration) -> Master {
         let policy = self.master.state.policy().clone();

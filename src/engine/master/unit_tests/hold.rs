@@ -1,4 +1,5 @@
-//! Segments that are mounted again accept no new objects while transfers to their earlier objects may be in progress.
+//! Segments that are mounted again accept no new objects while transfers to their earlier objects
+//! may be in progress.
 
 use super::follow::Followed;
 use super::*;

@@ -1,4 +1,5 @@
-//! After a restart: confirmation of segments, leases of restored objects, quarantines and damaged data.
+//! After a restart: confirmation of segments, leases of restored objects, quarantines and damaged
+//! data.
 
 use super::follow::Followed;
 use super::*;

@@ -1,5 +1,5 @@
-//! Both roles of a master make the same changes: random calls to a leader, whose standby has equal tables after each
-//! change.
+//! Both roles of a master make the same changes: random calls to a leader, whose standby has equal
+//! tables after each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,8 +124,8 @@ fn ends(state: &MasterState) -> Vec<Option<Mono>> {
     pins.chain(state.discards.iter().map(|discarded| Some(discarded.until))).collect()
 }
 
-/// Checks that each period of the standby ends less than a millisecond after the leader's: its record has rounded it
-/// up.
+/// Checks that each period of the standby ends less than a millisecond after the leader's: its
+/// record has rounded it up.
 #[track_caller]
 fn compare_ends(leader: &MasterState, standby: &MasterState) {
     for (leader, standby) in ends(leader).into_iter().zip(ends(standby)) {

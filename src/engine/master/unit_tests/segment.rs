@@ -171,7 +171,8 @@ fn a_process_restarted_under_its_name_takes_over_at_once() {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));
     m.put("k", 10);
-    // The process was killed and came back with another client id and segment id before its time to live had passed.
+    // The process was killed and came back with another client id and segment id before its time to
+    // live had passed.
     m.mount(B, segment(2, "a:1", MIB));
     assert!(!m.exists("k"), "its memory was lost with the process");
     assert_eq!(m.state.gauges().capacity_bytes, MIB);
@@ -292,7 +293,8 @@ fn a_stall_of_the_master_does_not_count_against_its_clients() {
     m.put("k", 100);
     m.pass_ms(4_000);
     for _ in 0..3 {
-        // The master was stopped for a minute. The first caller extends the deadlines before anything expires.
+        // The master was stopped for a minute. The first caller extends the deadlines before
+        // anything expires.
         m.now = m.now + Duration::from_secs(60);
         m.state.extend_client_deadlines(Duration::from_secs(60));
         m.settle();
@@ -318,7 +320,8 @@ fn a_ping_after_a_stall_counts_from_when_it_was_read() {
     assert_eq!(m.state.gauges().clients, 0);
 }
 
-/// How long a master keeps a dead client if its ticker always locks the state `late` after the announced time, and nothing runs in between.
+/// How long a master keeps a dead client if its ticker always locks the state `late` after the
+/// announced time, and nothing runs in between.
 fn kept_by_a_master_that_is_always_late(late: Duration) -> Duration {
     let mut m = Master::of(MIB);
     assert_eq!(remount(&mut m, A, &[segment(1, "a:1", MIB)]), Ok(()));

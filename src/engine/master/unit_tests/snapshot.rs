@@ -157,7 +157,8 @@ fn a_snapshot_of_a_standby_contains_no_change_applied_after_it_began() {
             SnapshotStep::Chunk(chunk) => chunks.push(chunk),
             SnapshotStep::Done(summary) => break summary,
         }
-        // Each kind of change, also to objects that the snapshot has not reached, and to slots that become free.
+        // Each kind of change, also to objects that the snapshot has not reached, and to slots that
+        // become free.
         nth += 1;
         match nth {
             1 => assert_eq!(f.master.end(A, "unfinished"), Ok(())),

@@ -1,4 +1,5 @@
-//! The writer of an object: who may end a write, how long the writer is known, and the checksum that it sends.
+//! The writer of an object: who may end a write, how long the writer is known, and the checksum
+//! that it sends.
 
 use super::follow::Followed;
 use super::*;
@@ -228,7 +229,8 @@ fn a_damaged_object_is_withdrawn_only_as_read_and_keeps_leased_memory() {
     assert!(m.exists("k"));
 }
 
-/// Earlier releases saved the writers of complete objects, and the checksum of an object that is written again.
+/// Earlier releases saved the writers of complete objects, and the checksum of an object that is
+/// written again.
 #[test]
 fn a_snapshot_of_an_earlier_release_has_the_digest_of_what_is_read() {
     for format in [DataFormat::V1, DataFormat::V2] {

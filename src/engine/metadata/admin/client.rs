@@ -1,4 +1,5 @@
-//! A client for the admin HTTP endpoint of a master (mcctl or mooncake_master). Unlike reads over RPC, reads over HTTP grant no lease.
+//! A client for the admin HTTP endpoint of a master (mcctl or mooncake_master). Unlike reads over
+//! RPC, reads over HTTP grant no lease.
 
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ pub struct AdminClient {
 }
 
 impl AdminClient {
-    /// A client for the admin HTTP endpoint at `at`. It does not connect yet. Each response must be complete within `limit`; only a key
-    /// list may take longer (see [`AdminClient::keys`]).
+    /// A client for the admin HTTP endpoint at `at`. It does not connect yet. Each response must be
+    /// complete within `limit`; only a key list may take longer (see [`AdminClient::keys`]).
     ///
     /// # Errors
     /// [`FetchError::Unusable`] if the HTTP client cannot be set up on this host.
@@ -77,7 +78,8 @@ impl AdminClient {
         health.map_err(|error| self.failed(routes::HEALTH, AdminErrorKind::unexpected(&response, &error)))
     }
 
-    /// Whether the master is ready; `None` if it does not say (`mooncake_master` up to 0.3.13 does not).
+    /// Whether the master is ready; `None` if it does not say (`mooncake_master` up to 0.3.13 does
+    /// not).
     ///
     /// # Errors
     /// No response.
@@ -110,7 +112,8 @@ impl AdminClient {
         self.json(routes::LEADER, routes::LEADER).await
     }
 
-    /// The master's part in its cluster; `None` if it does not say: it is not in a cluster, or not mcctl's.
+    /// The master's part in its cluster; `None` if it does not say: it is not in a cluster, or not
+    /// mcctl's.
     ///
     /// # Errors
     /// No response.
@@ -133,8 +136,8 @@ impl AdminClient {
         stepped.map_err(|error| self.failed(routes::STEP_DOWN, AdminErrorKind::unexpected(&response, &error)))
     }
 
-    /// The announcement of the nodes' metadata mode; `None` if the master makes none that this release understands (`mooncake_master`
-    /// makes none).
+    /// The announcement of the nodes' metadata mode; `None` if the master makes none that this
+    /// release understands (`mooncake_master` makes none).
     ///
     /// # Errors
     /// No response, or the request was refused.
@@ -147,7 +150,8 @@ impl AdminClient {
         Ok(found.filter(|found| found.schema == Announcement::SCHEMA))
     }
 
-    /// The last heartbeat of each client with a segment; `None` if the master does not report heartbeats (`mooncake_master` does not).
+    /// The last heartbeat of each client with a segment; `None` if the master does not report
+    /// heartbeats (`mooncake_master` does not).
     ///
     /// # Errors
     /// No response, or not from a Mooncake master.
@@ -160,7 +164,8 @@ impl AdminClient {
         Ok(Some(list.clients))
     }
 
-    /// All mounted segments. Releases before 0.3.12 respond with status 404; see [`AdminClient::segment_names`].
+    /// All mounted segments. Releases before 0.3.12 respond with status 404; see
+    /// [`AdminClient::segment_names`].
     ///
     /// # Errors
     /// No response, or not from a Mooncake master.
@@ -194,8 +199,9 @@ impl AdminClient {
         Ok(self.get(routes::SUMMARY, routes::SUMMARY).await?.body)
     }
 
-    /// Requests the list of all keys, in the master's order. Reading the whole list may take longer than the limit, provided that at least
-    /// [`PROGRESS_BYTES`](KeyList::PROGRESS_BYTES) arrive in each interval of that length.
+    /// Requests the list of all keys, in the master's order. Reading the whole list may take longer
+    /// than the limit, provided that at least [`PROGRESS_BYTES`](KeyList::PROGRESS_BYTES) arrive in
+    /// each interval of that length.
     ///
     /// # Errors
     /// No response, or not from a Mooncake master.
@@ -211,8 +217,8 @@ impl AdminClient {
         }
     }
 
-    /// The complete memory replicas of each key, in the same order as `keys`; `None` for a key that does not exist. Grants no lease. See
-    /// [`AdminClient::can_query`].
+    /// The complete memory replicas of each key, in the same order as `keys`; `None` for a key that
+    /// does not exist. Grants no lease. See [`AdminClient::can_query`].
     ///
     /// # Errors
     /// No response, or not from a Mooncake master.
@@ -227,8 +233,8 @@ impl AdminClient {
         Ok(found)
     }
 
-    /// Whether the replicas of `key` can be queried. The endpoint splits the URL-decoded list at commas, so a key with a comma cannot be
-    /// queried.
+    /// Whether the replicas of `key` can be queried. The endpoint splits the URL-decoded list at
+    /// commas, so a key with a comma cannot be queried.
     pub fn can_query(key: &str) -> bool {
         !key.contains(',') && !key.is_empty()
     }

@@ -6,7 +6,8 @@ use crate::admin::types::{MemoryReplica, SegmentDetail};
 use mcctl_base::HostPort;
 use mcctl_base::addr::host_is_loopback;
 
-/// The host of a segment: the one that its node reports, or the host in its name. `None` if neither identifies a host.
+/// The host of a segment: the one that its node reports, or the host in its name. `None` if neither
+/// identifies a host.
 pub fn segment_host(host_id: &str, name: &str) -> Option<String> {
     if !host_id.is_empty() {
         return Some(host_id.to_owned());

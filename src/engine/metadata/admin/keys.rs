@@ -22,7 +22,8 @@ pub struct KeyList {
     /// The position of the next line in `buffer`.
     next: usize,
     has_ended: bool,
-    /// Time spent waiting since [`KeyList::PROGRESS_BYTES`] arrived. Time between two calls does not count.
+    /// Time spent waiting since [`KeyList::PROGRESS_BYTES`] arrived. Time between two calls does
+    /// not count.
     waited: Duration,
     /// Bytes received in that time.
     received: usize,
@@ -38,7 +39,8 @@ impl KeyList {
         KeyList { scheme, at, stream, limit, buffer: Vec::new(), next: 0, has_ended: false, waited, received }
     }
 
-    /// Waits for the next key; `None` at the end of the list. Bytes that are not UTF-8 are replaced.
+    /// Waits for the next key; `None` at the end of the list. Bytes that are not UTF-8 are
+    /// replaced.
     ///
     /// # Errors
     /// As for [`next_bytes`](KeyList::next_bytes).
@@ -46,10 +48,12 @@ impl KeyList {
         Ok(self.next_bytes().await?.map(|key| String::from_utf8_lossy(&key).into_owned()))
     }
 
-    /// Waits for the bytes of the next key; `None` at the end of the list. A key with a line break appears as several keys.
+    /// Waits for the bytes of the next key; `None` at the end of the list. A key with a line break
+    /// appears as several keys.
     ///
     /// # Errors
-    /// The connection broke, the list arrives too slowly, or the endpoint is not a Mooncake master's.
+    /// The connection broke, the list arrives too slowly, or the endpoint is not a Mooncake
+    /// master's.
     pub async fn next_bytes(&mut self) -> Result<Option<Vec<u8>>, AdminError> {
         loop {
             let rest = &self.buffer[self.next..];

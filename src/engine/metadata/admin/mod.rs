@@ -1,7 +1,8 @@
-//! The admin HTTP API of a master: its routes, the bodies of its responses, a client for any Mooncake master, and mcctl's server.
+//! The admin HTTP API of a master: its routes, the bodies of its responses, a client for any
+//! Mooncake master, and mcctl's server.
 //!
-//! Start with [`AdminClient`], or with [`AdminService`], which a master implements for [`server::start`]. Upstream: the HTTP server in
-//! `mooncake-store/src/rpc_service.cpp`.
+//! Start with [`AdminClient`], or with [`AdminService`], which a master implements for
+//! [`server::start`]. Upstream: the HTTP server in `mooncake-store/src/rpc_service.cpp`.
 //!
 //! # Example
 //!

@@ -8,7 +8,8 @@ pub const HEALTH: &str = "/health";
 pub const READY: &str = "/ready";
 /// Masters older than 0.3.11 do not have this route.
 pub const ROLE: &str = "/role";
-/// The run state in one word, as `mooncake_master` names it; with `?format=json`, this master's part in its cluster.
+/// The run state in one word, as `mooncake_master` names it; with `?format=json`, this master's
+/// part in its cluster.
 pub const HA_STATUS: &str = "/ha_status";
 pub const LEADER: &str = "/leader";
 /// Not served by `mooncake_master`.

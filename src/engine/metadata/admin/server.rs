@@ -37,7 +37,8 @@ pub trait AdminService: Send + Sync + 'static {
     /// The role and state of the master.
     fn health(&self) -> MasterHealth;
 
-    /// Whether the master serves clients. If not, the routes about segments and objects respond with status 503.
+    /// Whether the master serves clients. If not, the routes about segments and objects respond
+    /// with status 503.
     fn is_serving(&self) -> bool;
 
     /// Why the master is not ready, even if it serves clients; `None` if it is ready.
@@ -90,11 +91,13 @@ pub trait AdminService: Send + Sync + 'static {
     /// `OBJECT_NOT_FOUND`, or `REPLICA_IS_NOT_READY` while the object is being written.
     fn replicas(&self, key: &[u8]) -> Result<Vec<MemoryReplica>, ErrorCode>;
 
-    /// Removes all objects; with `force`, also leased ones. Returns their number, or `None` after an internal error.
+    /// Removes all objects; with `force`, also leased ones. Returns their number, or `None` after
+    /// an internal error.
     fn remove_all(&self, force: bool) -> impl Future<Output = Option<u64>> + Send;
 }
 
-/// Starts an admin HTTP server for `service` on `at`, for the requests that `access` allows. Port 0 selects a free port.
+/// Starts an admin HTTP server for `service` on `at`, for the requests that `access` allows. Port
+/// 0 selects a free port.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.
@@ -159,7 +162,8 @@ fn about_master(service: &impl AdminService, path: &str) -> Response {
         routes::SUMMARY => text(StatusCode::OK, METRICS_TEXT, service.summary()),
         routes::HEALTH => {
             let health = service.health();
-            // Upstream always returns 200. Most probes check only the status code, so it must also reflect stuck workers.
+            // Upstream always returns 200. Most probes check only the status code, so it must also
+            // reflect stuck workers.
             let code = if health.status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             json(code, &health)
         }
@@ -182,8 +186,8 @@ async fn step_down(service: &impl AdminService) -> Response {
     json(if done.success { StatusCode::OK } else { StatusCode::CONFLICT }, &done)
 }
 
-/// Removes all objects. Leased objects are removed only with `?force=true`. All tenants share one store, so `tenant_id` is ignored, as
-/// in upstream without multi-tenancy.
+/// Removes all objects. Leased objects are removed only with `?force=true`. All tenants share one
+/// store, so `tenant_id` is ignored, as in upstream without multi-tenancy.
 async fn remove_all(service: &impl AdminService, request: &HttpRequest) -> Response {
     match service.remove_all(request.param("force") == Some("true")).await {
         Some(removed_count) => json(StatusCode::OK, &ObjectsRemoved { success: true, removed_count }),
@@ -218,7 +222,8 @@ fn query_key(service: &impl AdminService, request: &HttpRequest) -> Response {
     }
 }
 
-/// Like upstream, this decodes the query before splitting it at commas. An encoded comma therefore separates keys, too.
+/// Like upstream, this decodes the query before splitting it at commas. An encoded comma therefore
+/// separates keys, too.
 fn batch_query_keys(service: &impl AdminService, request: &HttpRequest) -> Response {
     let keys = decode(request.param("keys").unwrap_or_default());
     let mut unique = HashSet::<&[u8]>::new();

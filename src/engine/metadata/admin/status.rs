@@ -19,13 +19,16 @@ pub struct MasterStatus {
     pub health: MasterHealth,
     /// The mounted segments; empty for a master that is not serving.
     pub segments: Vec<SegmentDetail>,
-    /// Time since the last heartbeat, by client ID; `None` if the master does not report heartbeats (`mooncake_master` does not).
+    /// Time since the last heartbeat, by client ID; `None` if the master does not report heartbeats
+    /// (`mooncake_master` does not).
     pub heartbeats: Option<BTreeMap<String, Duration>>,
-    /// Time until each client expires, unless it calls again; empty if the master does not report it.
+    /// Time until each client expires, unless it calls again; empty if the master does not report
+    /// it.
     pub expiries: BTreeMap<String, Duration>,
     /// The metrics without labels, by name.
     metrics: BTreeMap<String, f64>,
-    /// The writes that clients have completed; `None` if the master does not count them by checksum (`mooncake_master` does not).
+    /// The writes that clients have completed; `None` if the master does not count them by checksum
+    /// (`mooncake_master` does not).
     pub writes: Option<CompletedWrites>,
     /// The master's part in its cluster, if it is in one.
     pub ha: Option<HaStatusReport>,
@@ -37,7 +40,8 @@ pub struct CompletedWrites {
     pub with_checksum: u64,
     /// No read of these objects can be verified.
     pub without_checksum: u64,
-    /// Writes whose client started them again, and ended them over another connection. Their objects may have wrong bytes.
+    /// Writes whose client started them again, and ended them over another connection. Their
+    /// objects may have wrong bytes.
     pub suspicious: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The bodies of the admin HTTP API. The server writes every field, in this order. A client accepts bodies with additional fields, and
-//! those of releases that lack a field.
+//! The bodies of the admin HTTP API. The server writes every field, in this order. A client accepts
+//! bodies with additional fields, and those of releases that lack a field.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,7 +41,8 @@ impl MasterHealth {
     }
 }
 
-/// The body of [`routes::HA_STATUS`](super::routes::HA_STATUS) with `?format=json`: a master's part in its cluster.
+/// The body of [`routes::HA_STATUS`](super::routes::HA_STATUS) with `?format=json`: a master's part
+/// in its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HaStatusReport {
     /// Name and version of this format: [`HaStatusReport::SCHEMA`].
@@ -75,16 +76,19 @@ pub struct HaStatusReport {
     pub standbys: Vec<HaStandbyReport>,
     /// Number of digests of the leader's state that agreed with this standby's copy.
     pub digests_compared: u64,
-    /// Set if this leader was promoted without having been in sync, so that keys may be lost: number of the former leader's announced changes
-    /// that it does not have. Later ones may be missing, too.
+    /// Set if this leader was promoted without having been in sync, so that keys may be lost:
+    /// number of the former leader's announced changes that it does not have. Later ones may be
+    /// missing, too.
     #[serde(default)]
     pub may_lack_records: Option<u64>,
-    /// Number of objects that this process has dropped at promotions, because changes may have been missing.
+    /// Number of objects that this process has dropped at promotions, because changes may have been
+    /// missing.
     #[serde(default)]
     pub dropped_objects: u64,
     /// The last error of etcd, until it answers again.
     pub etcd_error: Option<String>,
-    /// Set while etcd does not respond, if the time is limited: milliseconds for which this leader can still serve.
+    /// Set while etcd does not respond, if the time is limited: milliseconds for which this leader
+    /// can still serve.
     #[serde(default)]
     pub etcd_outage_left_ms: Option<u64>,
     /// Free space on the file system of the data directory; `null` without one.
@@ -170,17 +174,20 @@ pub struct SegmentDetail {
     pub host_id: String,
     /// `OK`, `DRAINING`, ...
     pub status: String,
-    /// Milliseconds for which the segment accepts no new objects, because transfers to its earlier objects may be in progress. Only mcctl's
-    /// master has it; omitted if the segment accepts new objects.
+    /// Milliseconds for which the segment accepts no new objects, because transfers to its earlier
+    /// objects may be in progress. Only mcctl's master has it; omitted if the segment accepts new
+    /// objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<u64>,
-    /// Set if the segment was restored and its client has not called since: milliseconds until it is dropped. Only mcctl's master has it.
+    /// Set if the segment was restored and its client has not called since: milliseconds until it
+    /// is dropped. Only mcctl's master has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unconfirmed_ms: Option<u64>,
     /// With `unconfirmed_ms`: number of replicas that cannot be read until the client calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unconfirmed_replicas: Option<u64>,
-    /// Bytes in use in this segment. Only mcctl's master has it; omitted unless segments of several clients have this name.
+    /// Bytes in use in this segment. Only mcctl's master has it; omitted unless segments of several
+    /// clients have this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
     /// Bytes in use in all segments with this name.
@@ -232,7 +239,8 @@ pub struct ClientHeartbeat {
     pub client_id: String,
     /// Milliseconds since the client's last heartbeat or other call.
     pub last_heartbeat_ms: u64,
-    /// Milliseconds until the client expires, unless it calls again. Earlier releases do not report it.
+    /// Milliseconds until the client expires, unless it calls again. Earlier releases do not report
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
 }
@@ -252,7 +260,8 @@ pub struct AdminFailure<'a> {
     pub error_message: &'a str,
 }
 
-/// One complete memory replica of an object. The field names in JSON are those of upstream's C++ members.
+/// One complete memory replica of an object. The field names in JSON are those of upstream's C++
+/// members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReplica {
     /// Size of the object in bytes.
@@ -342,7 +351,8 @@ pub struct KeyEntry {
     pub nof_values: Value,
 }
 
-/// The body of [`routes::DISCOVERY`](super::routes::DISCOVERY): an mcctl master's report about itself and its nodes.
+/// The body of [`routes::DISCOVERY`](super::routes::DISCOVERY): an mcctl master's report about
+/// itself and its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
     /// Always [`Announcement::SCHEMA`] in this version.
@@ -364,7 +374,8 @@ impl Announcement {
 pub enum AnnouncedMode {
     /// The HTTP metadata service in the master's process.
     Http {
-        /// URL of the service. An unspecified host (0.0.0.0, ::) stands for the host through which the client reached the admin port.
+        /// URL of the service. An unspecified host (0.0.0.0, ::) stands for the host through which
+        /// the client reached the admin port.
         url: String,
     },
     P2p,

@@ -1,8 +1,9 @@
 //! The log and the snapshots of the metadata service's records.
 //!
-//! A write is appended while the table is locked, so the log has the order of the table. Its response leaves after
-//! [`MetadataJournal::commit`], which waits for the disk. The table is in `store.rs`, and the thread that works in the background in
-//! `worker.rs`. With `restore.rs`, a table is read from a data directory.
+//! A write is appended while the table is locked, so the log has the order of the table. Its
+//! response leaves after [`MetadataJournal::commit`], which waits for the disk. The table is in
+//! `store.rs`, and the thread that works in the background in `worker.rs`. With `restore.rs`, a
+//! table is read from a data directory.
 
 mod options;
 mod restore;
@@ -92,7 +93,8 @@ impl MetadataJournal {
         })
     }
 
-    /// Appends the changes of one write. Does not wait for the disk. For use with the table locked, before the changes are applied.
+    /// Appends the changes of one write. Does not wait for the disk. For use with the table locked,
+    /// before the changes are applied.
     ///
     /// # Errors
     /// The changes are not in the log and must not be applied.
@@ -121,7 +123,8 @@ impl MetadataJournal {
         }
     }
 
-    /// The number of the newest change. For use with the table locked. `None`: the table has changes that the log does not have.
+    /// The number of the newest change. For use with the table locked. `None`: the table has
+    /// changes that the log does not have.
     pub(super) fn appended(&self) -> Option<u64> {
         let is_complete = self.broken.get().is_none() && self.end.get().is_none();
         is_complete.then(|| self.log.appended())
@@ -143,7 +146,8 @@ impl MetadataJournal {
         self.options.sync == SyncMode::Always
     }
 
-    /// Stores everything that was appended: in the kernel, and with [`SyncMode::Always`] on the disk. Waits for the disk.
+    /// Stores everything that was appended: in the kernel, and with [`SyncMode::Always`] on the
+    /// disk. Waits for the disk.
     ///
     /// # Errors
     /// The disk reports an error, and the service does not continue without it.
@@ -151,7 +155,8 @@ impl MetadataJournal {
         self.store(self.waits_for_sync())
     }
 
-    /// Stores everything that was appended, on the disk as well if `durable`. An error of the disk ends the use of the log.
+    /// Stores everything that was appended, on the disk as well if `durable`. An error of the disk
+    /// ends the use of the log.
     ///
     /// # Errors
     /// As for [`MetadataJournal::commit`].
@@ -181,7 +186,8 @@ impl MetadataJournal {
         self.end.get().is_none() && self.log.durable() < self.log.appended()
     }
 
-    /// Creates the next log file if it will be needed soon. An error is only logged: the log still has room, and the next call tries again.
+    /// Creates the next log file if it will be needed soon. An error is only logged: the log still
+    /// has room, and the next call tries again.
     pub(super) fn prepare_next(&self) {
         if self.end.get().is_some() || !self.log.needs_next() {
             return;
@@ -196,7 +202,8 @@ impl MetadataJournal {
         }
     }
 
-    /// Decides what follows an error of the disk. Only the first error counts. Other callers wait for the decision.
+    /// Decides what follows an error of the disk. Only the first error counts. Other callers wait
+    /// for the decision.
     fn end_after(&self, error: JournalError) -> Result<(), JournalError> {
         let end = self.end.get_or_init(|| {
             if self.options.on_error == DiskErrorPolicy::ContinueMemoryOnly {
@@ -242,8 +249,9 @@ impl MetadataJournal {
                 || self.log.appended() - attempt.sequence >= self.options.snapshot_changes)
     }
 
-    /// Writes a snapshot of `image`, the table after change `sequence`, unless the newest snapshot is this one. Waits for the disk. The log
-    /// remains usable after an error, unless it reports the same error.
+    /// Writes a snapshot of `image`, the table after change `sequence`, unless the newest snapshot
+    /// is this one. Waits for the disk. The log remains usable after an error, unless it reports
+    /// the same error.
     ///
     /// # Errors
     /// The disk reports an error. Then the previous snapshot and the log are still complete.
@@ -303,7 +311,8 @@ impl JournalEnd {
     }
 }
 
-/// Locks `mutex`. A panic of another thread leaves nothing incomplete in what these mutexes protect.
+/// Locks `mutex`. A panic of another thread leaves nothing incomplete in what these mutexes
+/// protect.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -28,7 +28,8 @@ impl Default for MetadataJournalOptions {
     }
 }
 
-/// Size of a log file. The largest write fits, and the files of a service with few records take little room.
+/// Size of a log file. The largest write fits, and the files of a service with few records take
+/// little room.
 const RECORDS_FILE_BYTES: u64 = 20 << 20;
 const RECORDS_BUFFER_BYTES: usize = 64 << 20;
 /// Maximum size of a payload: the format, and two changes of a name that changes owners.

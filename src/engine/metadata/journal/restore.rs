@@ -126,7 +126,8 @@ fn apply(table: &mut MetadataTable, payload: &[u8]) -> Result<(), MetadataChange
     }
 }
 
-/// The digest of records in the order in which they were written, because later decisions depend on the order.
+/// The digest of records in the order in which they were written, because later decisions depend on
+/// the order.
 pub(super) fn digest(records: &[(Bytes, Bytes)]) -> u64 {
     let parts = records.iter().flat_map(|(key, value)| [key, value]);
     let crc = parts.fold(0, |crc, part| crc32c_append(crc32c_append(crc, &(part.len() as u64).to_le_bytes()), part));

@@ -1,5 +1,5 @@
-//! The thread that stores changes in the background: it syncs the log at its interval, creates log files ahead of need, and starts
-//! snapshots.
+//! The thread that stores changes in the background: it syncs the log at its interval, creates log
+//! files ahead of need, and starts snapshots.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -11,7 +11,8 @@ use mcctl_base::Mono;
 use mcctl_journal::{JournalError, SyncMode};
 use mcctl_sys::env::Env;
 
-/// The worker of a store with a journal. Dropping it ends the thread without waiting, and without storing anything.
+/// The worker of a store with a journal. Dropping it ends the thread without waiting, and without
+/// storing anything.
 #[derive(Debug)]
 pub(crate) struct JournalWorker {
     store: Arc<RecordStore>,
@@ -68,8 +69,8 @@ fn run<E: Env>(store: &Arc<RecordStore>, journal: &MetadataJournal, env: &E) {
         if stop == Some(WorkerStop::Abandon) {
             return;
         }
-        // A write without a response, such as the removal of an expired owner's records, is passed to the kernel here. After an error,
-        // the journal has decided what follows.
+        // A write without a response, such as the removal of an expired owner's records, is passed
+        // to the kernel here. After an error, the journal has decided what follows.
         let _ = journal.store(false);
         journal.prepare_next();
         if stop == Some(WorkerStop::Complete) {

@@ -68,7 +68,8 @@ impl EtcdClient {
         Ok(EtcdTxnResult { succeeded: done.succeeded, revision: done.header.revision.revision(), reads })
     }
 
-    /// Grants a lease of at least this TTL, in whole seconds: etcd raises a short one. Returns the lease and its TTL.
+    /// Grants a lease of at least this TTL, in whole seconds: etcd raises a short one. Returns the
+    /// lease and its TTL.
     ///
     /// # Errors
     /// See [`EtcdError`].
@@ -117,7 +118,8 @@ impl EtcdClient {
 
     /// Watches the keys that begin with `prefix`, from revision `from` on; 0: from now on.
     ///
-    /// A connection that ends without notice is detected by TCP keep-alive probes, after about 20 s. Read the keys once in a while.
+    /// A connection that ends without notice is detected by TCP keep-alive probes, after about
+    /// 20 s. Read the keys once in a while.
     ///
     /// # Errors
     /// See [`EtcdError`].

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use mcctl_base::time::RoundedDuration;
 
-/// gRPC codes with which etcd refuses a request before it changes anything: invalid argument, not found, already exists, permission
-/// denied, failed precondition, out of range, unimplemented and unauthenticated. After any other code, the request may have been processed.
+/// gRPC codes with which etcd refuses a request before it changes anything: invalid argument, not
+/// found, already exists, permission denied, failed precondition, out of range, unimplemented and
+/// unauthenticated. After any other code, the request may have been processed.
 const REFUSALS: [u32; 8] = [3, 5, 6, 7, 9, 11, 12, 16];
 
 /// A request to etcd failed.

@@ -112,7 +112,8 @@ impl EtcdGateway {
         Err(last)
     }
 
-    /// Time for attempt `nth` of a request. One that may be repeated leaves an equal share to each of the other servers.
+    /// Time for attempt `nth` of a request. One that may be repeated leaves an equal share to each
+    /// of the other servers.
     fn attempt_limit(&self, began: Mono, nth: usize, repeatable: Repeatable) -> Duration {
         let left = self.limit.saturating_sub(self.env.now().since(began));
         match repeatable {
@@ -135,7 +136,8 @@ impl EtcdGateway {
         }
     }
 
-    /// The user's token. The lock is not held during the login: a server that does not respond must not block other requests.
+    /// The user's token. The lock is not held during the login: a server that does not respond must
+    /// not block other requests.
     async fn token(&self, server: &EtcdEndpoint, user: &EtcdUser) -> Result<String, EtcdError> {
         if let Some(token) = self.lock_token().clone() {
             return Ok(token);
@@ -208,7 +210,8 @@ impl EtcdGateway {
     }
 }
 
-/// What to change if the server uses TLS and the address does not, or the reverse. Empty if the error has another cause.
+/// What to change if the server uses TLS and the address does not, or the reverse. Empty if the
+/// error has another cause.
 fn scheme_hint(server: &EtcdEndpoint, error: &reqwest::Error) -> String {
     let at = &server.at;
     if server.tls && error.is_connect() && has_no_tls(error) {
@@ -234,7 +237,8 @@ fn is_incomplete(error: &reqwest::Error) -> bool {
     causes(error).filter_map(|cause| cause.downcast_ref::<hyper::Error>()).any(hyper::Error::is_incomplete_message)
 }
 
-/// Time for a connection to one of `servers` servers. After attempts to connect to all of them, the same time is left for the response.
+/// Time for a connection to one of `servers` servers. After attempts to connect to all of them, the
+/// same time is left for the response.
 fn connect_limit(limit: Duration, servers: usize) -> Duration {
     limit.div_f64((servers + 1) as f64)
 }

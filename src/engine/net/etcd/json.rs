@@ -84,7 +84,8 @@ impl<'de> Deserialize<'de> for Blob {
     }
 }
 
-/// A number that etcd always sets. Zeros are left out of responses, so a response without it comes from another program.
+/// A number that etcd always sets. Zeros are left out of responses, so a response without it comes
+/// from another program.
 fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
     match Number::deserialize(deserializer)? {
         number @ Number(1..) => Ok(number),
@@ -170,7 +171,8 @@ pub(super) struct StreamJson<T> {
     pub error: Option<StreamErrorJson>,
 }
 
-/// The error of a stream. Its code is `grpc_code` up to etcd 3.5, whose gateway is of version 1, and `code` in version 2.
+/// The error of a stream. Its code is `grpc_code` up to etcd 3.5, whose gateway is of version
+/// 1, and `code` in version 2.
 #[derive(Debug, Derive)]
 pub(super) struct StreamErrorJson {
     #[serde(alias = "grpc_code")]
@@ -184,7 +186,8 @@ pub(super) struct TokenJson {
     pub token: String,
 }
 
-/// The body of a response that is not a success. `error` repeats the message, or is the error of a stream.
+/// The body of a response that is not a success. `error` repeats the message, or is the error of a
+/// stream.
 #[derive(Debug, Derive)]
 pub(super) struct ErrorJson {
     code: Option<u32>,

@@ -1,7 +1,8 @@
 //! A client of etcd: keys, transactions, leases and watches, over etcd's JSON gateway (`/v3/...`).
 //!
-//! The gateway needs no generated code, and uses the HTTP library that is here anyway. etcd 3.4 and later serve it on the client port,
-//! unless started with `--enable-grpc-gateway=false`. In it, 64-bit numbers are strings, keys and values are base64, and zeros are left out.
+//! The gateway needs no generated code, and uses the HTTP library that is here anyway. etcd 3.4 and
+//! later serve it on the client port, unless started with `--enable-grpc-gateway=false`. In it,
+//! 64-bit numbers are strings, keys and values are base64, and zeros are left out.
 
 mod client;
 mod error;

@@ -48,8 +48,9 @@ pub enum ParseEndpointsError {
 }
 
 impl EtcdOptions {
-    /// Parses a list of servers, for example `10.0.0.1:2379;10.0.0.2:2379`, with an optional `etcd://` before it. Each may begin with
-    /// `http://` or `https://`. A slash at the end is ignored.
+    /// Parses a list of servers, for example `10.0.0.1:2379;10.0.0.2:2379`, with an optional
+    /// `etcd://` before it. Each may begin with `http://` or `https://`. A slash at the end is
+    /// ignored.
     ///
     /// # Errors
     /// The list is empty, or an entry is not an address.

@@ -32,8 +32,8 @@ impl ServerRotation {
         (0..self.len()).map(move |nth| &self.servers[position.wrapping_add(nth) % self.len()])
     }
 
-    /// Moves on by `count` servers. Does nothing if another request that began at this position has moved it already: several requests that
-    /// time out at one server must not skip the next one.
+    /// Moves on by `count` servers. Does nothing if another request that began at this position has
+    /// moved it already: several requests that time out at one server must not skip the next one.
     pub(super) fn advance(&self, position: usize, count: usize) {
         let next = position.wrapping_add(count);
         let _ = self.position.compare_exchange(position, next, Ordering::Relaxed, Ordering::Relaxed);

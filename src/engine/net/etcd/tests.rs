@@ -64,7 +64,8 @@ fn silent() -> (TcpListener, HostPort) {
     (listener, HostPort::new("127.0.0.1", port))
 }
 
-/// A server that does not accept connections, like a host that is off. The system drops packets for a listener whose queue is full.
+/// A server that does not accept connections, like a host that is off. The system drops packets for
+/// a listener whose queue is full.
 fn blackhole() -> (tokio::net::TcpListener, Vec<TcpStream>, HostPort) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! Request and response bodies: reads a body within a size limit, and sends one as a whole or page by page.
+//! Request and response bodies: reads a body within a size limit, and sends one as a whole or page
+//! by page.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -8,8 +9,8 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
-/// Produces the pages of a long response. Called for the next page once the client has received the previous one, until it returns `None`.
-/// An empty page means "not yet".
+/// Produces the pages of a long response. Called for the next page once the client has received the
+/// previous one, until it returns `None`. An empty page means "not yet".
 pub type PageSource = Box<dyn FnMut() -> Option<Bytes> + Send>;
 
 /// Produces the pieces of a streamed response. Polled for the next piece until it returns `None`.
@@ -18,8 +19,8 @@ pub type PieceSource = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + 
 /// The body of a response.
 pub enum ResponseBody {
     Whole(Bytes),
-    /// Generated while it is being sent, so that the body is never in memory as a whole and the state it is read from is not locked during
-    /// the transfer.
+    /// Generated while it is being sent, so that the body is never in memory as a whole and the
+    /// state it is read from is not locked during the transfer.
     Paged {
         pages: PageSource,
         /// Set after each page: yield to other tasks before the next one.

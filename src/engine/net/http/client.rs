@@ -5,14 +5,16 @@ use std::sync::Arc;
 /// The TLS configuration of a client.
 #[derive(Clone, Debug)]
 pub enum ClientTls {
-    /// For plain HTTP only: no trusted certificates. Reading the host's certificates would take milliseconds and provide no benefit.
+    /// For plain HTTP only: no trusted certificates. Reading the host's certificates would take
+    /// milliseconds and provide no benefit.
     None,
     /// Trust the certificates that the host trusts.
     Host,
     Config(Box<rustls::ClientConfig>),
 }
 
-/// Returns the builder of an HTTP client that uses no proxy and follows no redirects: mcctl calls only the services that it was given.
+/// Returns the builder of an HTTP client that uses no proxy and follows no redirects: mcctl calls
+/// only the services that it was given.
 ///
 /// # Errors
 /// The TLS library does not support any version of TLS.

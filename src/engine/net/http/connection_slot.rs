@@ -10,8 +10,9 @@ use mcctl_base::Mono;
 
 /// State of an open connection, as seen by the accept loop.
 pub(super) struct ConnectionSlot {
-    /// Time of the last activity: the connection was accepted, a request was completed, or bytes of a response were sent. Received bytes do
-    /// not count, so a client that sends headers byte by byte is considered idle.
+    /// Time of the last activity: the connection was accepted, a request was completed, or bytes of
+    /// a response were sent. Received bytes do not count, so a client that sends headers byte by
+    /// byte is considered idle.
     since: AtomicU64,
     /// A request is being processed.
     busy: AtomicBool,
@@ -44,7 +45,8 @@ impl ConnectionSlots {
         idle.min_by_key(|(_, (_, slot))| slot.since.load(Ordering::Relaxed)).map(|(id, _)| *id)
     }
 
-    /// Closes the connection that has been idle longest, to make room for `peer`. Returns false if none is idle.
+    /// Closes the connection that has been idle longest, to make room for `peer`. Returns false if
+    /// none is idle.
     pub(super) fn close_idle_longest(&mut self, port: u16, peer: &str, limit: usize) -> bool {
         let Some((task, _)) = self.idle_longest().and_then(|id| self.open.remove(&id)) else { return false };
         task.abort();

@@ -1,5 +1,6 @@
-//! An HTTP client for other programs' endpoints. It sends one request and receives one response: complete and with limits on time and
-//! size, or in parts. It cannot be used in simulated runs, because the HTTP library has its own clock and sockets.
+//! An HTTP client for other programs' endpoints. It sends one request and receives one response:
+//! complete and with limits on time and size, or in parts. It cannot be used in simulated runs,
+//! because the HTTP library has its own clock and sockets.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use crate::http::tls_mistake::TlsMistake;
 use mcctl_base::text::one_line;
 use mcctl_base::time::RoundedDuration;
 
-/// Sends HTTP requests. Cheap to clone; clones share the connections. Does not use a proxy or follow redirects.
+/// Sends HTTP requests. Cheap to clone; clones share the connections. Does not use a proxy or
+/// follow redirects.
 #[derive(Clone)]
 pub struct Fetcher {
     http: reqwest::Client,
@@ -76,8 +78,8 @@ pub enum FetchError {
 }
 
 impl Fetcher {
-    /// Creates a client for plain HTTP, or for HTTPS as well if `tls` is set. A response must be complete within `limit` and contain at
-    /// most `bytes_max` bytes.
+    /// Creates a client for plain HTTP, or for HTTPS as well if `tls` is set. A response must be
+    /// complete within `limit` and contain at most `bytes_max` bytes.
     ///
     /// # Errors
     /// The HTTP library cannot be set up on this host.
@@ -85,7 +87,8 @@ impl Fetcher {
         Fetcher::build(if tls { ClientTls::Host } else { ClientTls::None }, limit, bytes_max)
     }
 
-    /// Like [`new`](Fetcher::new), with the TLS configuration `tls`, or the host's default if it is `None`.
+    /// Like [`new`](Fetcher::new), with the TLS configuration `tls`, or the host's default if it is
+    /// `None`.
     ///
     /// # Errors
     /// The same as [`new`](Fetcher::new).
@@ -97,8 +100,8 @@ impl Fetcher {
         Fetcher::build(tls.map_or(ClientTls::Host, |config| ClientTls::Config(Box::new(config))), limit, bytes_max)
     }
 
-    /// Like [`new`](Fetcher::new), with the certificates and the token in `credentials`. They are sent to every URL, so the caller fetches
-    /// only from servers that may see them.
+    /// Like [`new`](Fetcher::new), with the certificates and the token in `credentials`. They are
+    /// sent to every URL, so the caller fetches only from servers that may see them.
     ///
     /// # Errors
     /// The same as [`new`](Fetcher::new).
@@ -151,7 +154,8 @@ impl Fetcher {
         self.send(Method::POST, url, Some(json)).await
     }
 
-    /// Sends a GET request to `url` and returns once the response begins. No limits apply to this response; the caller sets its own.
+    /// Sends a GET request to `url` and returns once the response begins. No limits apply to this
+    /// response; the caller sets its own.
     ///
     /// # Errors
     /// The same as [`get`](Fetcher::get).

@@ -1,10 +1,13 @@
-//! A small HTTP/1.1 server for the metadata service, the master's admin API and the store node's REST API.
+//! A small HTTP/1.1 server for the metadata service, the master's admin API and the store node's
+//! REST API.
 //!
-//! It enforces the limits that protect all three services against any client: limits on connections, header bytes, body bytes and
-//! concurrently read bodies; timeouts for headers, bodies, responses and clients that stop reading; and a time limit for the shutdown. It
-//! has no routes: a [`Handler`] receives complete requests. Tokens, client certificates and TLS are optional ([`access`]). Like upstream's
-//! servers, it does not support HTTP/2. This directory
-//! also contains a client for other programs' HTTP endpoints ([`fetch`]) and a parser for Prometheus pages ([`samples`]).
+//! It enforces the limits that protect all three services against any client: limits on
+//! connections, header bytes, body bytes and concurrently read bodies; timeouts for headers,
+//! bodies, responses and clients that stop reading; and a time limit for the shutdown. It has no
+//! routes: a [`Handler`] receives complete requests. Tokens, client certificates and TLS are
+//! optional ([`access`]). Like upstream's servers, it does not support HTTP/2. This directory also
+//! contains a client for other programs' HTTP endpoints ([`fetch`]) and a parser for Prometheus
+//! pages ([`samples`]).
 
 pub mod access;
 mod body;
@@ -76,8 +79,8 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
-    /// The route for `path`. It becomes a metric label, so it must be one of a few fixed strings. [`RouteClass::of`] decides by it what a
-    /// request needs.
+    /// The route for `path`. It becomes a metric label, so it must be one of a few fixed strings.
+    /// [`RouteClass::of`] decides by it what a request needs.
     fn route(&self, _path: &str) -> &'static str {
         OTHER_ROUTE
     }
@@ -91,14 +94,15 @@ pub trait Handler: Send + Sync + 'static {
 /// Limits for one server.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
-    /// Maximum number of open connections. For each additional connection, the one that has been idle longest is closed. If none is idle,
-    /// the new connection waits to be accepted.
+    /// Maximum number of open connections. For each additional connection, the one that has been
+    /// idle longest is closed. If none is idle, the new connection waits to be accepted.
     pub connections_max: usize,
     /// Maximum size of the request line and headers in bytes.
     pub header_bytes_max: usize,
     /// Maximum size of one body in bytes.
     pub body_bytes_max: usize,
-    /// Maximum total size of all bodies being read or processed, in bytes. Further bodies wait. Must be at least `body_bytes_max`.
+    /// Maximum total size of all bodies being read or processed, in bytes. Further bodies wait.
+    /// Must be at least `body_bytes_max`.
     pub bodies_bytes_max: usize,
     /// Timeout for an idle connection, and for receiving the headers of a request.
     pub header: Duration,
@@ -106,10 +110,11 @@ pub struct HttpLimits {
     pub body: Duration,
     /// Maximum time between receiving a request and starting the response.
     pub answer: Duration,
-    /// While a response is being sent, the client must, in each period of this length, read it at a rate of at least
-    /// [`HttpLimits::least_rate`], or read the rest of the response.
+    /// While a response is being sent, the client must, in each period of this length, read it at a
+    /// rate of at least [`HttpLimits::least_rate`], or read the rest of the response.
     pub stall: Duration,
-    /// Minimum rate at which a client must read a response, in bytes per second; 0 requires at least one byte per period.
+    /// Minimum rate at which a client must read a response, in bytes per second; 0 requires at
+    /// least one byte per period.
     pub least_rate: u64,
     /// How long a shutdown waits for responses in progress.
     pub drain: Duration,
@@ -152,7 +157,8 @@ pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Re
     response
 }
 
-/// Creates the response that upstream's C++ servers send for an unknown method or path: 404 without a content type.
+/// Creates the response that upstream's C++ servers send for an unknown method or path: 404 without
+/// a content type.
 pub fn no_such_route() -> Response {
     answer(StatusCode::NOT_FOUND, "", "404 Not Found")
 }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Escapes all characters except those that libcurl's `curl_easy_escape` leaves unchanged: letters, digits and `-._~`.
+/// Escapes all characters except those that libcurl's `curl_easy_escape` leaves unchanged: letters,
+/// digits and `-._~`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the first parameter named `name`, still encoded.
@@ -16,14 +17,16 @@ pub fn param<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Replaces each `%XX` in `text` with the byte that it encodes. A `+` is left unchanged: Mooncake's clients encode spaces as `%20`, and in
-/// a manually typed key, a `+` is a plus sign. A `%` without two hexadecimal digits is left unchanged.
+/// Replaces each `%XX` in `text` with the byte that it encodes. A `+` is left unchanged: Mooncake's
+/// clients encode spaces as `%20`, and in a manually typed key, a `+` is a plus sign. A `%` without
+/// two hexadecimal digits is left unchanged.
 pub fn decode(text: &str) -> Cow<'_, [u8]> {
     percent_decode_str(text).into()
 }
 
-/// Escapes `key` for a URL: everything outside `A-Za-z0-9-._~` becomes `%XX` in upper case, exactly as in libcurl. Upstream's embedded
-/// metadata server compares the escaped text, so any other spelling would be a different key on that server.
+/// Escapes `key` for a URL: everything outside `A-Za-z0-9-._~` becomes `%XX` in upper case, exactly
+/// as in libcurl. Upstream's embedded metadata server compares the escaped text, so any other
+/// spelling would be a different key on that server.
 pub fn escape(key: &str) -> String {
     utf8_percent_encode(key, ESCAPED).to_string()
 }

@@ -22,7 +22,8 @@ struct RequestCounts {
 
 #[derive(Debug, Default)]
 struct DurationHistogram {
-    /// Number of requests per bucket. Requests that took longer than the last bound are included only in the total count.
+    /// Number of requests per bucket. Requests that took longer than the last bound are included
+    /// only in the total count.
     buckets: [u64; BOUNDS_S.len()],
     count: u64,
     sum: Duration,

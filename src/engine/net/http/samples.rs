@@ -1,4 +1,5 @@
-//! Parses the samples on a page in the Prometheus text format, as exported by masters and SGLang. Pure.
+//! Parses the samples on a page in the Prometheus text format, as exported by masters and SGLang.
+//! Pure.
 
 /// One sample on the page.
 #[derive(Clone, Debug, PartialEq)]

@@ -30,7 +30,8 @@ use crate::http::{BindError, Handler, HttpLimits, HttpRequest, Response, StatusC
 use mcctl_base::HostPort;
 use mcctl_sys::env::{Env, Listener, Net, SocketFileListener, deadline};
 
-/// A running server. Dropping it stops the server; [`HttpServer::stop`] also waits until the server has stopped.
+/// A running server. Dropping it stops the server; [`HttpServer::stop`] also waits until the server
+/// has stopped.
 #[derive(Debug)]
 pub struct HttpServer {
     at: HostPort,
@@ -44,8 +45,8 @@ impl HttpServer {
         &self.at
     }
 
-    /// Stops accepting connections, lets responses in progress complete within [`HttpLimits::drain`], and closes the remaining
-    /// connections.
+    /// Stops accepting connections, lets responses in progress complete within
+    /// [`HttpLimits::drain`], and closes the remaining connections.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
         // A panic in the accept loop is a bug; the panic message has already reported it.
@@ -53,7 +54,8 @@ impl HttpServer {
     }
 }
 
-/// Listens on `at` and serves `handler` to all clients until the returned value is stopped or dropped. Port 0 selects a free port.
+/// Listens on `at` and serves `handler` to all clients until the returned value is stopped or
+/// dropped. Port 0 selects a free port.
 ///
 /// # Errors
 /// [`BindError`] if the address is not available.
@@ -66,7 +68,8 @@ pub async fn start<E: Env, H: Handler>(
     start_with(env, at, limits, HttpAccess::default(), handler).await
 }
 
-/// Like [`start`], but serves only the requests that `access` allows, and listens on its Unix socket, too, if it has one.
+/// Like [`start`], but serves only the requests that `access` allows, and listens on its Unix
+/// socket, too, if it has one.
 ///
 /// # Errors
 /// [`BindError`] if the address or the socket is not available.
@@ -107,7 +110,8 @@ struct ServerShared<E, H> {
     handler: Arc<H>,
     /// Budget for bodies, in units of [`BODY_UNIT`].
     bodies: Semaphore,
-    /// Number of requests and TLS handshakes that were refused, by reason. There are about twenty reasons.
+    /// Number of requests and TLS handshakes that were refused, by reason. There are about twenty
+    /// reasons.
     refused: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -141,7 +145,8 @@ async fn accept<E: Env, H: Handler, L: Listener<Stream: AsyncRead + AsyncWrite +
             }
             accepted = listener.accept(), if waiting.is_none() => match accepted {
                 Ok(accepted) => waiting = Some(accepted),
-                // Out of file descriptors, or the connection is already gone. The pause prevents spinning in the first case.
+                // Out of file descriptors, or the connection is already gone. The pause prevents
+                // spinning in the first case.
                 Err(error) => {
                     failed += 1;
                     if failed.is_power_of_two() {
@@ -150,7 +155,8 @@ async fn accept<E: Env, H: Handler, L: Listener<Stream: AsyncRead + AsyncWrite +
                     server.env.sleep(ACCEPT_PAUSE).await;
                 }
             },
-            // All connections have a request in progress. One may become idle without being closed, so check again.
+            // All connections have a request in progress. One may become idle without being closed,
+            // so check again.
             () = server.env.sleep(FULL_PAUSE), if waiting.is_some() => {}
         }
     }
@@ -340,7 +346,8 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
         }
     }
 
-    /// Reads the request body. The permit reserves the body's size in the budget until the response is complete.
+    /// Reads the request body. The permit reserves the body's size in the budget until the response
+    /// is complete.
     async fn body(&self, incoming: &mut Incoming) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Response> {
         let limit = self.limits.body_bytes_max;
         let hint = incoming.size_hint();
@@ -368,7 +375,8 @@ fn too_long(limit: usize) -> Response {
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Bodies up to this size do not count toward the budget. Larger bodies are counted in units of this size.
+/// Bodies up to this size do not count toward the budget. Larger bodies are counted in units of
+/// this size.
 const BODY_UNIT: usize = 64 << 10;
 /// Pause between two searches for an idle connection while all connections are busy.
 const FULL_PAUSE: Duration = Duration::from_millis(50);

@@ -16,7 +16,8 @@ use mcctl_sys::env::Env;
 /// Responses up to this size are written in one piece.
 const JOIN_BYTES_MAX: usize = 2 << 10;
 
-/// A stream whose peer must read at least `least` bytes in each period of `limit` while bytes are waiting to be sent.
+/// A stream whose peer must read at least `least` bytes in each period of `limit` while bytes are
+/// waiting to be sent.
 pub(super) struct StallLimitedStream<E, S> {
     stream: S,
     env: E,
@@ -35,7 +36,8 @@ impl<E: Env, S> StallLimitedStream<E, S> {
         StallLimitedStream { stream, env, slot, limit: limits.stall, least, period: None, moved: 0 }
     }
 
-    /// Returns `progress` unchanged if it is ready. Otherwise, fails if a period ended in which the peer read too few bytes.
+    /// Returns `progress` unchanged if it is ready. Otherwise, fails if a period ended in which the
+    /// peer read too few bytes.
     fn watch(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(taken) = progress {
             if let Ok(bytes) = taken {
@@ -80,7 +82,8 @@ impl<E: Env, S: AsyncWrite + Unpin> AsyncWrite for StallLimitedStream<E, S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // The head and body of a short response are copied into one buffer, because copying costs less than a vectored write.
+        // The head and body of a short response are copied into one buffer, because copying costs
+        // less than a vectored write.
         let total = bufs.iter().map(|buf| buf.len()).sum::<usize>();
         let mut joined = [0; JOIN_BYTES_MAX];
         let progress = match joined.get_mut(..total) {

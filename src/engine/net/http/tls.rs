@@ -39,7 +39,8 @@ pub struct PemIdentity<'a> {
     pub key: &'a [u8],
 }
 
-/// A client that trusts the authorities in `authorities`, in PEM, and shows `identity` to servers that request a certificate.
+/// A client that trusts the authorities in `authorities`, in PEM, and shows `identity` to servers
+/// that request a certificate.
 ///
 /// # Errors
 /// See [`TlsFileError`].
@@ -51,8 +52,9 @@ pub fn client_config(authorities: &[u8], identity: Option<PemIdentity<'_>>) -> R
     builder.with_client_auth_cert(chain, key).map_err(invalid)
 }
 
-/// A server with the certificate in `identity`. With `client_authorities`, in PEM, it accepts only client certificates that one of these
-/// authorities has signed; a client without a certificate is accepted unless `certificate_required` is set.
+/// A server with the certificate in `identity`. With `client_authorities`, in PEM, it accepts only
+/// client certificates that one of these authorities has signed; a client without a certificate is
+/// accepted unless `certificate_required` is set.
 ///
 /// # Errors
 /// See [`TlsFileError`].
@@ -88,7 +90,8 @@ pub enum CertificateDate {
 }
 
 impl CertificateDate {
-    /// The problem of the first certificate in `pem` at `now`, the time since 1970; `None` if it is valid then, or is not a certificate.
+    /// The problem of the first certificate in `pem` at `now`, the time since 1970; `None` if it is
+    /// valid then, or is not a certificate.
     pub fn problem(pem: &[u8], now: Duration) -> Option<CertificateDate> {
         let certificate = certificates(pem).ok()?.into_iter().next()?;
         let mut roots = RootCertStore::empty();
@@ -132,7 +135,8 @@ fn roots(authorities: &[u8]) -> Result<RootCertStore, TlsFileError> {
     if roots.is_empty() { Err(TlsFileError::NoAuthority) } else { Ok(roots) }
 }
 
-/// All certificates in `pem`. A damaged one is an error, because a connection would fail later without it.
+/// All certificates in `pem`. A damaged one is an error, because a connection would fail later
+/// without it.
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| TlsFileError::Pem(error.to_string()))
 }

@@ -78,7 +78,8 @@ impl TlsMistake {
         }
     }
 
-    /// The first byte of a TLS alert is not a character of an HTTP version. Nor is the banner of an SSH server.
+    /// The first byte of a TLS alert is not a character of an HTTP version. Nor is the banner of an
+    /// SSH server.
     fn of_client_http(error: &hyper::Error) -> Option<TlsMistake> {
         let is_binary = error.is_parse() && error.to_string().contains("HTTP version");
         is_binary.then_some(TlsMistake::ServerNeedsTls)

@@ -1,10 +1,13 @@
-//! The RPC client: one connection with any number of concurrent calls. It reconnects after a failure.
+//! The RPC client: one connection with any number of concurrent calls. It reconnects after a
+//! failure.
 //!
-//! If the response to a call is lost, the call's outcome is *unknown*, not failed. A client of a fixed server never resends a call.
-//! Callers retry the calls that are safe to repeat under upstream's contract.
+//! If the response to a call is lost, the call's outcome is *unknown*, not failed. A client of a
+//! fixed server never resends a call. Callers retry the calls that are safe to repeat under
+//! upstream's contract.
 //!
-//! A client of the leader among several servers connects to the new one when it changes. Within a call's timeout, it resends a call that
-//! was not sent, or that is [idempotent](Method::is_idempotent).
+//! A client of the leader among several servers connects to the new one when it changes. Within a
+//! call's timeout, it resends a call that was not sent, or that is
+//! [idempotent](Method::is_idempotent).
 
 use std::io;
 use std::pin::pin;
@@ -25,7 +28,8 @@ use mcctl_wire::frame::{self, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc};
 use mcctl_wire::method::Channel;
 use mcctl_wire::{DecodeError, MasterCalls, Method};
 
-/// How long a call waits for its response after another server leads. The former leader forwards calls to the new one.
+/// How long a call waits for its response after another server leads. The former leader forwards
+/// calls to the new one.
 const FORMER_LEADER_MAX: Duration = Duration::from_millis(250);
 /// Pause before a call to the same leader is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -45,14 +49,15 @@ impl Timeouts {
 }
 
 impl Default for Timeouts {
-    /// 3 s to connect and 10 s per call. Upstream waits 30 s for each, and retries a failed connection attempt for 4 s.
+    /// 3 s to connect and 10 s per call. Upstream waits 30 s for each, and retries a failed
+    /// connection attempt for 4 s.
     fn default() -> Timeouts {
         Timeouts { connect: Duration::from_secs(3), call: Duration::from_secs(10) }
     }
 }
 
-/// Returns the calls of the master at `at`, for a caller that waits at most `limit` for each response. Must be called within an async
-/// runtime.
+/// Returns the calls of the master at `at`, for a caller that waits at most `limit` for each
+/// response. Must be called within an async runtime.
 pub fn master_calls<E: Env>(env: E, at: impl Into<ServerAddress>, limit: Duration) -> MasterCalls<RpcClient<E>> {
     MasterCalls(RpcClient::new(env, at, Timeouts::within(limit)))
 }
@@ -134,15 +139,15 @@ impl<E: Env> RpcClient<E> {
     }
 
     /// Number of connections that broke. If it is the same before a call and after a later
-    /// [`check_connection`](RpcClient::check_connection), the server that answered the call has not closed its
-    /// connection in between.
+    /// [`check_connection`](RpcClient::check_connection), the server that answered the call has not
+    /// closed its connection in between.
     pub fn losses(&self) -> u64 {
         self.0.losses.load(Ordering::Acquire)
     }
 
-    /// Counts the connection as broken if the server has closed or reset it, even if the runtime has not run since.
-    /// Later calls then open a new connection. Calls whose responses were received before the close still return them.
-    /// Costs at most one system call.
+    /// Counts the connection as broken if the server has closed or reset it, even if the runtime
+    /// has not run since. Later calls then open a new connection. Calls whose responses were
+    /// received before the close still return them. Costs at most one system call.
     pub fn check_connection(&self) {
         if let Some(newest) = self.newest_connection() {
             newest.check();
@@ -167,8 +172,8 @@ impl<E: Env> RpcClient<E> {
         None
     }
 
-    /// Returns the connection to the present leader, establishing it if necessary. Concurrent callers wait for the same attempt, each for at
-    /// most the connect timeout or `limit`.
+    /// Returns the connection to the present leader, establishing it if necessary. Concurrent
+    /// callers wait for the same attempt, each for at most the connect timeout or `limit`.
     async fn connection(&self, limit: Duration) -> Result<Arc<ClientConnection<E>>, CallError> {
         let inner = &*self.0;
         let limit = inner.timeouts.connect.min(limit);
@@ -239,8 +244,8 @@ impl<E: Env> RpcClient<E> {
         match deadline(&self.0.env, limit, answered).await {
             Ok(answer) => answer.map_err(|why| CallError::Closed { address: address(), method, why }),
             Err(_) => {
-                // The connection may be dead without having been closed, so the next call uses a new one. Other calls waiting on this
-                // connection still get their responses.
+                // The connection may be dead without having been closed, so the next call uses a
+                // new one. Other calls waiting on this connection still get their responses.
                 connection.waiting.set_broken();
                 Err(CallError::Timeout { address: address(), method, limit })
             }

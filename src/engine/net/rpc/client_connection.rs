@@ -1,4 +1,5 @@
-//! One connection of the RPC client: the calls that wait for responses, and the tasks that write and read.
+//! One connection of the RPC client: the calls that wait for responses, and the tasks that write
+//! and read.
 
 use std::collections::HashMap;
 use std::io;
@@ -93,8 +94,8 @@ impl<E: Env> ClientConnection<E> {
         }
     }
 
-    /// Counts this connection as broken if the server has closed it. The reader later finds the end of the stream, and
-    /// fails the calls that have no response.
+    /// Counts this connection as broken if the server has closed it. The reader later finds the end
+    /// of the stream, and fails the calls that have no response.
     pub(super) fn check(&self) {
         if !self.waiting.is_broken() && E::Net::is_hung_up(&self.stream.lock()) {
             self.waiting.set_broken();

@@ -1,7 +1,8 @@
 //! One connection: reads requests, processes them in order and writes the responses.
 //!
-//! A small request needs no timer, lock or allocation. An incomplete large request gets a buffer of its full size once a budget shared by
-//! all connections allows it. A long call ([`RpcService::is_long`]) runs on a separate thread.
+//! A small request needs no timer, lock or allocation. An incomplete large request gets a buffer of
+//! its full size once a budget shared by all connections allows it. A long call
+//! ([`RpcService::is_long`]) runs on a separate thread.
 
 use std::collections::HashSet;
 use std::io;
@@ -24,16 +25,18 @@ use mcctl_sys::env::{Env, Net, deadline};
 use mcctl_wire::frame::{self, FrameError, REQUEST_BODY_BYTES_MAX, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc};
 use mcctl_wire::{DecodeError, Method};
 
-/// Budget in bytes for large unfinished requests and for large unwritten responses to long calls, across all connections. Messages of up to
-/// [`SMALL_BYTES_MAX`] are not counted. Further large messages wait.
+/// Budget in bytes for large unfinished requests and for large unwritten responses to long calls,
+/// across all connections. Messages of up to [`SMALL_BYTES_MAX`] are not counted. Further large
+/// messages wait.
 pub const UNFINISHED_BYTES_MAX: usize = 256 << 20;
-/// Requests up to this size are not counted. Each connection may buffer this many bytes of an unfinished request.
+/// Requests up to this size are not counted. Each connection may buffer this many bytes of an
+/// unfinished request.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// A peer that has sent part of a request must send more within this time: the rest of a small request, or [`PROGRESS_BYTES`] (or the rest)
-/// of a large one.
+/// A peer that has sent part of a request must send more within this time: the rest of a small
+/// request, or [`PROGRESS_BYTES`] (or the rest) of a large one.
 pub const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
-/// A large request must grow by this much per [`PROGRESS_DEADLINE`]. So even the largest request is complete, or dropped, after two
-/// minutes.
+/// A large request must grow by this much per [`PROGRESS_DEADLINE`]. So even the largest request is
+/// complete, or dropped, after two minutes.
 pub const PROGRESS_BYTES: usize = 16 << 20;
 /// Maximum number of concurrent long calls. Further long calls wait.
 pub const LONG_CALLS_MAX: usize = 2;
@@ -64,7 +67,8 @@ pub(super) struct ConnectionShared<E, S> {
     pub stopping: watch::Receiver<bool>,
     /// Budget for large messages, in units of [`UNIT_BYTES`].
     pub unfinished: Semaphore,
-    /// Limits long calls. `None` if connections have no threads (simulations); long calls are then processed like all others.
+    /// Limits long calls. `None` if connections have no threads (simulations); long calls are then
+    /// processed like all others.
     pub long_calls: Option<Arc<Semaphore>>,
     pub latency: RpcLatency,
 }
@@ -85,7 +89,8 @@ impl<E, S> ConnectionShared<E, S> {
 }
 
 impl<E, S> ConnectionShared<E, S> {
-    /// Waits until the budget has room for a large message. A message larger than the budget gets the whole budget.
+    /// Waits until the budget has room for a large message. A message larger than the budget gets
+    /// the whole budget.
     async fn acquire_budget(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         let units = bytes.min(UNFINISHED_BYTES_MAX).div_ceil(UNIT_BYTES);
         // The semaphore is never closed.
@@ -125,7 +130,8 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     let mut input = BytesMut::with_capacity(INPUT_BYTES);
     let mut output = Vec::new();
     let mut decode_errors = DecodeErrorThrottle::default();
-    // A large request keeps its budget share until it is processed, a large response until it is written.
+    // A large request keeps its budget share until it is processed, a large response until it is
+    // written.
     let mut share = None;
     let mut answer_share = None;
     // When the first part of the unfinished request was received.
@@ -149,7 +155,8 @@ pub(super) async fn serve<E: Env, S: RpcService>(
         if !matches!(read, Ok(1..)) {
             return;
         }
-        // When the buffered requests were received. Requests that arrive while an earlier one waits count from the arrival of that one.
+        // When the buffered requests were received. Requests that arrive while an earlier one waits
+        // count from the arrival of that one.
         let mut received_at = shared.env.now();
         loop {
             let buffered = input.len();
@@ -182,7 +189,8 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                 );
             }
             if !answered.is_empty() {
-                // Reading the clock again would cost about 0.5 % of a small call. The service has read it when it unlocked the state.
+                // Reading the clock again would cost about 0.5 % of a small call. The service has
+                // read it when it unlocked the state.
                 let is_small = is_ready && output.len() < LATENCY_BYTES_MIN;
                 let ready_at = if is_small { shared.env.recent() } else { shared.env.now() };
                 answered.record(&shared.latency, worker, ready_at.since(received_at));
@@ -244,7 +252,8 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     }
 }
 
-/// Passes the received bytes, and all later ones in both directions, to another server until a side closes its connection.
+/// Passes the received bytes, and all later ones in both directions, to another server until a side
+/// closes its connection.
 async fn forward<E: Env>(env: &E, mut stream: <E::Net as Net>::Stream, input: &[u8], to: &HostPort) {
     let Ok(Ok(mut other)) = deadline(env, FORWARD_DEADLINE, env.net().connect(to)).await else { return };
     if other.write_all(input).await.is_ok() {
@@ -256,7 +265,8 @@ fn report_unfinished(peer: &str, bytes: usize, waited: Duration) {
     tracing::warn!(%peer, bytes, waited = %RoundedDuration(waited), "connection closed: the rest of a request did not arrive in time");
 }
 
-/// Reads until `input` contains `whole` bytes, in a buffer of exactly that size. Returns false if the peer is too slow.
+/// Reads until `input` contains `whole` bytes, in a buffer of exactly that size. Returns false if
+/// the peer is too slow.
 async fn read_large<E: Env>(
     env: &E,
     stream: &mut (impl AsyncRead + Unpin),
@@ -285,8 +295,9 @@ async fn read_large<E: Env>(
     Ok(true)
 }
 
-/// Processes a long call on a blocking thread. Returns the response bytes, any error decoding the request, and a large response's budget
-/// share; `None` if the service panicked or the changes cannot be stored.
+/// Processes a long call on a blocking thread. Returns the response bytes, any error decoding the
+/// request, and a large response's budget share; `None` if the service panicked or the changes
+/// cannot be stored.
 async fn run_long_call<'a, E: Env, S: RpcService>(
     shared: &'a ConnectionShared<E, S>,
     call: LongCall,
@@ -311,8 +322,8 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
     };
     // A panic in the service ends this connection, just as it would without the thread.
     let (output, decode_error, permit) = tokio::task::spawn_blocking(work).await.ok()??;
-    // The request's memory has been freed. A connection that waits for a share of the budget must not keep another one, or two connections
-    // could wait for each other.
+    // The request's memory has been freed. A connection that waits for a share of the budget must
+    // not keep another one, or two connections could wait for each other.
     drop(share);
     // This call keeps its slot until the budget has room for its response.
     let share = if output.len() > SMALL_BYTES_MAX { Some(shared.acquire_budget(output.len()).await?) } else { None };
@@ -320,8 +331,8 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
     Some((output, decode_error, share))
 }
 
-/// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a limit; beyond this limit, closing the
-/// connection is no longer detected.
+/// Waits until the peer closes the connection. Meanwhile, received bytes are buffered up to a
+/// limit; beyond this limit, closing the connection is no longer detected.
 async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) {
     while input.len() < INPUT_BYTES {
         if !matches!(stream.read_buf(input).await, Ok(1..)) {
@@ -331,8 +342,9 @@ async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut Bytes
     std::future::pending().await
 }
 
-/// Processes the complete requests in `input` in order, until a different step is required. Also returns the merged
-/// receipt of their responses. `calls` receives the calls that were answered, and the errors of the others.
+/// Processes the complete requests in `input` in order, until a different step is required. Also
+/// returns the merged receipt of their responses. `calls` receives the calls that were answered,
+/// and the errors of the others.
 fn answer_buffered<E: Env, S: RpcService>(
     shared: &ConnectionShared<E, S>,
     input: &mut BytesMut,
@@ -385,7 +397,8 @@ fn answer_buffered<E: Env, S: RpcService>(
     Ok((NextStep::Read, receipt))
 }
 
-/// Appends the response to one request. If an error is returned, the appended response is an error response.
+/// Appends the response to one request. If an error is returned, the appended response is an error
+/// response.
 fn answer(
     service: &impl RpcService,
     env: &impl Env,
@@ -405,7 +418,8 @@ fn answer(
     answered
 }
 
-/// Returns the header at the start of `input` if it is complete. The first byte is enough to detect a peer that uses another protocol.
+/// Returns the header at the start of `input` if it is complete. The first byte is enough to detect
+/// a peer that uses another protocol.
 fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
     match input.first_chunk::<REQUEST_HEADER_BYTES>() {
         Some(bytes) => RequestHeader::decode(bytes).map(Some),
@@ -416,7 +430,8 @@ fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
     }
 }
 
-/// Limits warnings to one per method and connection, because a client from another release causes the same error on every call.
+/// Limits warnings to one per method and connection, because a client from another release causes
+/// the same error on every call.
 #[derive(Default)]
 struct DecodeErrorThrottle(HashSet<Method>);
 
@@ -449,7 +464,8 @@ mod tests {
         }
     }
 
-    /// Each call makes a change, whose number is the first byte of its body. An empty body cannot be decoded.
+    /// Each call makes a change, whose number is the first byte of its body. An empty body cannot
+    /// be decoded.
     #[derive(Default)]
     struct NumberedChanges {
         committed: Mutex<Vec<Receipt>>,

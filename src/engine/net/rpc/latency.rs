@@ -48,8 +48,9 @@ impl RpcLatency {
     }
 }
 
-/// The calls whose responses are ready, but for the storage of their changes. Consecutive calls of the same method are one entry. The
-/// list keeps its memory, so that it allocates only for the first calls of a connection.
+/// The calls whose responses are ready, but for the storage of their changes. Consecutive calls of
+/// the same method are one entry. The list keeps its memory, so that it allocates only for the
+/// first calls of a connection.
 #[derive(Debug, Default)]
 pub(super) struct AnsweredCalls(Vec<(Method, u32)>);
 

@@ -4,7 +4,8 @@ use crate::rpc::{Receipt, RpcService};
 use mcctl_sys::env::Env;
 use mcctl_wire::{DecodeError, Method, method};
 
-/// Calls `service` and logs the call at debug level: method, peer, number of keys, result and microseconds.
+/// Calls `service` and logs the call at debug level: method, peer, number of keys, result and
+/// microseconds.
 ///
 /// # Errors
 /// The same as [`RpcService::answer`].

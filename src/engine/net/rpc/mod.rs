@@ -1,6 +1,7 @@
 //! Framed requests and responses on `env`, with the codecs from [`mcctl_wire`].
 //!
-//! This directory handles frames and method numbers, but does not interpret the methods. Upstream: yalantinglibs `coro_rpc`.
+//! This directory handles frames and method numbers, but does not interpret the methods. Upstream:
+//! yalantinglibs `coro_rpc`.
 
 pub mod client;
 mod client_connection;

@@ -3,29 +3,33 @@
 /// What the responses to one or more calls wait for before they are sent.
 ///
 /// [`RpcService::answer`](crate::rpc::RpcService::answer) returns the receipt of a call, and
-/// [`RpcService::commit`](crate::rpc::RpcService::commit) consumes it. The default receipt belongs to no call.
+/// [`RpcService::commit`](crate::rpc::RpcService::commit) consumes it. The default receipt belongs
+/// to no call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "the response to the call must not be sent before its receipt is committed"]
 pub struct Receipt {
-    /// In a cluster: the term in which the state served the calls. The responses are sent only in this term. 0: the
-    /// calls have not used the state, or the service is not in a cluster.
+    /// In a cluster: the term in which the state served the calls. The responses are sent only in
+    /// this term. 0: the calls have not used the state, or the service is not in a cluster.
     pub term: u64,
-    /// Number of the last change that the responses report, or 0. In a cluster, they wait until the required standbys
-    /// have it. The change is the calls' own, or that of earlier calls which they repeat.
+    /// Number of the last change that the responses report, or 0. In a cluster, they wait until the
+    /// required standbys have it. The change is the calls' own, or that of earlier calls which they
+    /// repeat.
     pub last: u64,
-    /// Number of the last of these changes that must be durable before the responses are sent, or 0.
+    /// Number of the last of these changes that must be durable before the responses are sent, or
+    /// 0.
     pub needs_sync: u64,
-    /// In a cluster: number of the last of these changes that hands out or frees memory, or 0. It waits for the required
-    /// standbys in every mode.
+    /// In a cluster: number of the last of these changes that hands out or frees memory, or 0. It
+    /// waits for the required standbys in every mode.
     pub needs_standby: u64,
 }
 
 impl Receipt {
-    /// The term of a receipt for calls of several terms. It is never the current term, so their responses are never
-    /// sent.
+    /// The term of a receipt for calls of several terms. It is never the current term, so their
+    /// responses are never sent.
     pub const MIXED_TERMS: u64 = u64::MAX;
 
-    /// Adds the receipt of another call, whose response is sent together with the responses to the calls of this one.
+    /// Adds the receipt of another call, whose response is sent together with the responses to the
+    /// calls of this one.
     #[inline]
     pub fn merge(&mut self, other: Receipt) {
         self.term = match (self.term, other.term) {

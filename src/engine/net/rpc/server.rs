@@ -1,10 +1,13 @@
-//! The RPC server: accepts connections, reads frames, calls an [`RpcService`] and writes the responses.
+//! The RPC server: accepts connections, reads frames, calls an [`RpcService`] and writes the
+//! responses.
 //!
-//! Each worker is a thread with its own single-threaded runtime, and a connection stays with its worker. As a result, a request costs one
-//! wait, one read and one write, and wakes no other thread. All buffered requests are processed before anything is written, so requests
-//! from a client that pipelines them cost less than one system call each. Connections are assigned in groups of [`GROUP_SIZE`]: one thread
-//! with several connections sleeps and wakes less often than several threads with one connection each. That saves a third of the CPU time
-//! per request. `connection.rs` serves the connections.
+//! Each worker is a thread with its own single-threaded runtime, and a connection stays with its
+//! worker. As a result, a request costs one wait, one read and one write, and wakes no other
+//! thread. All buffered requests are processed before anything is written, so requests from a
+//! client that pipelines them cost less than one system call each. Connections are assigned in
+//! groups of [`GROUP_SIZE`]: one thread with several connections sleeps and wakes less often than
+//! several threads with one connection each. That saves a third of the CPU time per request.
+//! `connection.rs` serves the connections.
 
 use std::io;
 use std::sync::Arc;
@@ -22,8 +25,8 @@ use crate::rpc::service::RpcService;
 use mcctl_base::HostPort;
 use mcctl_sys::env::{Env, Listener, Net, processors};
 
-/// Maximum number of connections per server. Further connections are closed immediately. For example, 1,000 hosts with 8 ranks each and 4
-/// connections per rank need 32,000 connections.
+/// Maximum number of connections per server. Further connections are closed immediately. For
+/// example, 1,000 hosts with 8 ranks each and 4 connections per rank need 32,000 connections.
 pub const CONNECTIONS_MAX: usize = 65_536;
 /// Number of connections assigned to a worker before the next worker gets any.
 const GROUP_SIZE: usize = 16;
@@ -35,7 +38,8 @@ const HANDOVER_QUEUE: usize = 1024;
 pub struct ServerConfig {
     /// Address to listen on; port 0 selects a free one.
     pub listen: HostPort,
-    /// Number of worker threads. With 0, the caller's runtime serves the connections (for simulations).
+    /// Number of worker threads. With 0, the caller's runtime serves the connections (for
+    /// simulations).
     pub threads: usize,
     /// Connections that send no request for this long are closed.
     pub idle_timeout: Option<Duration>,
@@ -124,8 +128,9 @@ impl RpcServer {
         self.latency.clone()
     }
 
-    /// Stops accepting connections and closes all open ones. A request in progress is either processed completely or not at all. A
-    /// response may be cut short only if the peer was slow to read it.
+    /// Stops accepting connections and closes all open ones. A request in progress is either
+    /// processed completely or not at all. A response may be cut short only if the peer was slow to
+    /// read it.
     pub async fn stop(mut self) {
         let _ = self.shutdown.send(true);
         let _ = (&mut self.acceptor).await;
@@ -165,7 +170,8 @@ struct Worker<E: Env> {
 
 type Handover<E> = (<<E as Env>::Net as Net>::Detached, String, [ConnectionGuard; 2]);
 
-/// Accepts connections and assigns them to the workers. Without workers, it serves them on this runtime.
+/// Accepts connections and assigns them to the workers. Without workers, it serves them on this
+/// runtime.
 async fn accept<E: Env, S: RpcService>(
     shared: Arc<ConnectionShared<E, S>>,
     mut listener: <E::Net as Net>::Listener,
@@ -184,7 +190,8 @@ async fn accept<E: Env, S: RpcService>(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Usually "too many open files": the connection waits in the backlog until a file descriptor is free.
+                // Usually "too many open files": the connection waits in the backlog until a file
+                // descriptor is free.
                 failed += 1;
                 if failed.is_power_of_two() {
                     tracing::warn!(%error, failed, "cannot accept a connection");
@@ -237,7 +244,8 @@ fn run_worker<E: Env, S: RpcService>(
     });
 }
 
-/// Returns the default number of worker threads: one per processor, at most `most` (upstream's default maximum is [`THREADS_MAX`]).
+/// Returns the default number of worker threads: one per processor, at most `most` (upstream's
+/// default maximum is [`THREADS_MAX`]).
 pub fn default_threads(most: usize) -> usize {
     processors().min(most)
 }

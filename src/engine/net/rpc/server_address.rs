@@ -1,4 +1,5 @@
-//! Where a client's server is: at a fixed address, or at the address of the leader among several servers.
+//! Where a client's server is: at a fixed address, or at the address of the leader among several
+//! servers.
 
 use std::fmt;
 

@@ -25,15 +25,16 @@ pub enum Admitted {
 
 /// Handles requests: one call at a time per connection, from several threads.
 pub trait RpcService: Send + Sync + 'static {
-    /// Appends the response body to `out`, and returns what the response waits for ([`commit`](RpcService::commit)).
-    /// `peer` is the client's address.
+    /// Appends the response body to `out`, and returns what the response waits for
+    /// ([`commit`](RpcService::commit)). `peer` is the client's address.
     ///
     /// # Errors
-    /// The body cannot be decoded as the method's arguments. The call then has changed nothing, and `out` must be
-    /// unchanged.
+    /// The body cannot be decoded as the method's arguments. The call then has changed nothing, and
+    /// `out` must be unchanged.
     fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError>;
 
-    /// Whether a request can be processed now. Otherwise, wait for its [`admission`](RpcService::admission).
+    /// Whether a request can be processed now. Otherwise, wait for its
+    /// [`admission`](RpcService::admission).
     fn admits(&self, _method: Method) -> bool {
         true
     }
@@ -43,16 +44,17 @@ pub trait RpcService: Send + Sync + 'static {
         Box::pin(std::future::ready(Admitted::Proceed))
     }
 
-    /// Stores what calls have changed. Called before their responses are sent, with their merged receipts. `None`: the
-    /// responses may be sent. Otherwise, they are sent after the wait if it returns true. If it returns false, the
-    /// connection is closed without them.
+    /// Stores what calls have changed. Called before their responses are sent, with their merged
+    /// receipts. `None`: the responses may be sent. Otherwise, they are sent after the wait if it
+    /// returns true. If it returns false, the connection is closed without them.
     fn commit(&self, _receipt: Receipt) -> Option<CommitWait<'_>> {
         None
     }
 
-    /// Returns true if a call to this method can take long, such as a scan of all keys. The call then runs on a separate thread, so that
-    /// the worker continues to serve its other connections. At most
-    /// [`LONG_CALLS_MAX`](crate::rpc::connection::LONG_CALLS_MAX) long calls run concurrently.
+    /// Returns true if a call to this method can take long, such as a scan of all keys. The call
+    /// then runs on a separate thread, so that the worker continues to serve its other connections.
+    /// At most [`LONG_CALLS_MAX`](crate::rpc::connection::LONG_CALLS_MAX) long calls run
+    /// concurrently.
     fn is_long(&self, _method: Method) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! A stream with several owners: its reader, its writer, and the client that checks whether it is closed.
+//! A stream with several owners: its reader, its writer, and the client that checks whether it is
+//! closed.
 
 use std::io;
 use std::pin::Pin;

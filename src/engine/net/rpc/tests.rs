@@ -1,4 +1,5 @@
-//! How the client detects that the server has closed the connection, with a server that acts step by step.
+//! How the client detects that the server has closed the connection, with a server that acts step
+//! by step.
 //!
 //! The runtime has one thread, so none of the client's tasks run while a test does not await.
 
@@ -43,8 +44,8 @@ impl StepServer {
         tokio::spawn(async move { client.call(Method::ServiceReady, Vec::new()).await })
     }
 
-    /// Starts a call over a new connection. Returns the call, and the server's side of the connection, which has read
-    /// the request.
+    /// Starts a call over a new connection. Returns the call, and the server's side of the
+    /// connection, which has read the request.
     async fn start_first_call(&mut self) -> (JoinHandle<Result<Bytes, CallError>>, ServerConnection) {
         let call = self.start_call();
         let stream = self.listener.accept().await.unwrap().0;
@@ -61,7 +62,8 @@ impl StepServer {
         connection
     }
 
-    /// Checks the connection until `losses` losses are counted. The runtime does not run in the meantime.
+    /// Checks the connection until `losses` losses are counted. The runtime does not run in the
+    /// meantime.
     fn wait_for_losses(&self, losses: u64) {
         for _ in 0..PAUSES {
             self.client.check_connection();

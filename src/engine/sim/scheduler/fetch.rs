@@ -1,8 +1,8 @@
 //! Fetches pages from storage to the host before a request starts.
 //!
-//! Follows the same steps as SGLang: look up missing pages, query storage if enough are missing, allocate host pages
-//! for the pages that storage holds, and read them. The tree may change during the read, so missing pages are looked up
-//! again after the read.
+//! Follows the same steps as SGLang: look up missing pages, query storage if enough are missing,
+//! allocate host pages for the pages that storage holds, and read them. The tree may change during
+//! the read, so missing pages are looked up again after the read.
 
 use std::time::Duration;
 
@@ -107,7 +107,8 @@ impl Scheduler {
         self.start_step(now);
     }
 
-    /// Handles the result of a write: `pages` pages were written in the time `took`, and `dropped` pages were not written.
+    /// Handles the result of a write: `pages` pages were written in the time `took`, and `dropped`
+    /// pages were not written.
     pub fn written(&mut self, pages: u64, dropped: u64, took: Duration) {
         let page = self.config.page_size;
         self.counters.storage_backup += pages * page;

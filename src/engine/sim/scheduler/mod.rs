@@ -1,8 +1,10 @@
-//! The simulated engine: running requests, step durations and cache contents. A state machine driven by `now`.
+//! The simulated engine: running requests, step durations and cache contents. A state machine
+//! driven by `now`.
 //!
-//! Steps run one after another. If requests are waiting and there is space, a step computes their prompts while decoding pauses.
-//! Otherwise, every running request receives a token. Space for the whole response is reserved, so requests are never retracted (unlike
-//! in SGLang, which may overcommit).
+//! Steps run one after another. If requests are waiting and there is space, a step computes their
+//! prompts while decoding pauses. Otherwise, every running request receives a token. Space for the
+//! whole response is reserved, so requests are never retracted (unlike in SGLang, which may
+//! overcommit).
 
 mod fetch;
 mod request;
@@ -41,7 +43,8 @@ pub enum SchedulerEffect {
         at: Mono,
         end: FinishReason,
     },
-    /// Look up how many of these pages storage holds, counted from the first. Report the result with [`Scheduler::lookup_done`].
+    /// Look up how many of these pages storage holds, counted from the first. Report the result
+    /// with [`Scheduler::lookup_done`].
     Lookup { id: u64, pages: Vec<u64> },
     /// Read these pages. Report the result with [`Scheduler::read`].
     Read { id: u64, pages: Vec<u64> },

@@ -52,7 +52,8 @@ pub(super) enum FetchState {
     LookingUp {
         from: u64,
     },
-    /// Pages are being read from storage, starting at page `from`. `reserved` host pages are set aside for them.
+    /// Pages are being read from storage, starting at page `from`. `reserved` host pages are set
+    /// aside for them.
     Reading {
         from: u64,
         reserved: u64,
@@ -64,7 +65,8 @@ pub(super) enum FetchState {
     },
 }
 
-/// A request that is parsed and hashed before the engine is locked, because both steps take time for a long prompt.
+/// A request that is parsed and hashed before the engine is locked, because both steps take time
+/// for a long prompt.
 #[derive(Debug)]
 pub struct HashedRequest(pub(super) ScheduledRequest);
 
@@ -84,14 +86,16 @@ pub(super) struct ScheduledRequest {
     pub stream: bool,
     pub tokens: u64,
     pub output: u32,
-    /// The output tokens. Generated only when the request starts: the responses of all waiting requests would need unbounded memory.
+    /// The output tokens. Generated only when the request starts: the responses of all waiting
+    /// requests would need unbounded memory.
     pub answer: Arc<[u32]>,
     seed: u64,
     namer: PageNamer,
     /// Prompt tokens after the last full page.
     tail: Vec<u32>,
-    /// IDs of the prompt's full pages. Once the request has started, the list also includes the response's full
-    /// pages. The response's last token is not counted, because it is never used as input.
+    /// IDs of the prompt's full pages. Once the request has started, the list also includes the
+    /// response's full pages. The response's last token is not counted, because it is never used as
+    /// input.
     pub pages: Vec<u64>,
     /// Number of full prompt pages.
     pub prompt_pages: usize,

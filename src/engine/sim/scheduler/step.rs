@@ -35,7 +35,8 @@ impl Scheduler {
         self.step = Some(EngineStep { ends: now + takes.max(Duration::from_nanos(1)), prompts });
     }
 
-    /// Starts waiting requests while there is space. Returns these requests, and the tokens to compute and to load for them.
+    /// Starts waiting requests while there is space. Returns these requests, and the tokens to
+    /// compute and to load for them.
     fn admit(&mut self, now: Mono) -> (Vec<u64>, u64, u64) {
         let mut started = Vec::new();
         let mut computed = 0;
@@ -58,7 +59,8 @@ impl Scheduler {
         (started, computed, loaded)
     }
 
-    /// Starts one request. Returns the tokens to compute and to load, or `None` if there is no space.
+    /// Starts one request. Returns the tokens to compute and to load, or `None` if there is no
+    /// space.
     fn admit_one(&mut self, now: Mono, id: u64, computed: u64) -> Option<(u64, u64)> {
         let page = self.config.page_size;
         let promised: u64 = self.running.iter().map(|id| self.requests[id].pages_to_come(page)).sum();
@@ -191,7 +193,8 @@ impl Scheduler {
         !is_last
     }
 
-    /// Inserts the request's first `pages` pages into the tree. Locks their path and unlocks the previous one.
+    /// Inserts the request's first `pages` pages into the tree. Locks their path and unlocks the
+    /// previous one.
     fn put(&mut self, id: u64, pages: usize) {
         let request = self.requests.get_mut(&id).expect("a running request");
         let mut written = Vec::new();

@@ -25,7 +25,8 @@ pub enum HostnameError {
         /// The local address on the route to the master.
         usable: Option<IpAddr>,
     },
-    /// The given name is valid only on this host, but peers connect by name, and the master is on another host.
+    /// The given name is valid only on this host, but peers connect by name, and the master is on
+    /// another host.
     #[error("other hosts cannot reach this node at '{given}'")]
     LocalOnly {
         given: String,
@@ -35,8 +36,9 @@ pub enum HostnameError {
     },
 }
 
-/// The name by which other hosts reach this process. This is `given` if set, otherwise localhost if the master is on this host, or the
-/// local address on the route to the master, which `address_towards` returns.
+/// The name by which other hosts reach this process. This is `given` if set, otherwise localhost if
+/// the master is on this host, or the local address on the route to the master, which
+/// `address_towards` returns.
 ///
 /// # Errors
 /// `given` is invalid, other hosts cannot reach it, or this host has no usable address.

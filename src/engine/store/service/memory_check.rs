@@ -38,8 +38,9 @@ impl fmt::Display for NodeMemory {
     }
 }
 
-/// Checks the segment and local buffer sizes against the host's memory; passes if it is unknown. Exceeding the available memory is only a
-/// warning, because the kernel allocates pages on first use.
+/// Checks the segment and local buffer sizes against the host's memory; passes if it is unknown.
+/// Exceeding the available memory is only a warning, because the kernel allocates pages on first
+/// use.
 ///
 /// # Errors
 /// The sizes exceed the total.

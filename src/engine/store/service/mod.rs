@@ -1,6 +1,7 @@
 //! A store service: a node with its REST port, as `mcctl serve store` runs it.
 //!
-//! Start with [`StoreService::start`]. [`local_hostname`] chooses the node's name. Upstream: `mooncake_store_service.py`.
+//! Start with [`StoreService::start`]. [`local_hostname`] chooses the node's name. Upstream:
+//! `mooncake_store_service.py`.
 
 mod config;
 mod hostname;
@@ -30,16 +31,19 @@ pub struct StoreService<E: Env> {
 }
 
 impl<E: Env> StoreService<E> {
-    /// Starts a node and its HTTP ports. The ports are bound first, so that a node whose port is in use never mounts a segment.
+    /// Starts a node and its HTTP ports. The ports are bound first, so that a node whose port is in
+    /// use never mounts a segment.
     ///
     /// # Errors
-    /// A port cannot be bound, there is not enough memory, or the master or metadata service is unreachable. Nothing is left running.
+    /// A port cannot be bound, there is not enough memory, or the master or metadata service is
+    /// unreachable. Nothing is left running.
     pub async fn start(config: StoreServiceConfig, env: E) -> Result<StoreService<E>, StoreServiceError> {
         StoreService::start_unless(config, env, std::future::pending()).await
     }
 
-    /// Like [`start`](StoreService::start), but waiting for the metadata service or the master ends with [`StoreStartError::Stopped`] when
-    /// `stop` completes. Once waiting is over, the service starts even if `stop` completes, and the caller must then stop it.
+    /// Like [`start`](StoreService::start), but waiting for the metadata service or the master ends
+    /// with [`StoreStartError::Stopped`] when `stop` completes. Once waiting is over, the service
+    /// starts even if `stop` completes, and the caller must then stop it.
     ///
     /// # Errors
     /// Same as [`start`](StoreService::start).
@@ -62,8 +66,8 @@ impl<E: Env> StoreService<E> {
                 Some(started.map_err(StoreServiceError::ClientHttp)?)
             }
         };
-        // Use a separate task: the memory allocation blocks its thread, but the caller must still handle signals. Dropping this future
-        // drops `cancel`, which ends the task.
+        // Use a separate task: the memory allocation blocks its thread, but the caller must still
+        // handle signals. Dropping this future drops `cancel`, which ends the task.
         let (cancel, cancelled) = oneshot::channel::<()>();
         let stop = async move {
             tokio::select! {

@@ -12,7 +12,8 @@ static CLOSED: AtomicU64 = AtomicU64::new(0);
 /// Minimum time between two log lines of one filter.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Decides which peers may connect. The default allows all. Cheap to clone; clones share the time of the last log line.
+/// Decides which peers may connect. The default allows all. Cheap to clone; clones share the time
+/// of the last log line.
 #[derive(Clone, Debug, Default)]
 pub struct AddressFilter(Option<Arc<FilterShared>>);
 
@@ -34,8 +35,8 @@ impl AddressFilter {
         self.0.is_none()
     }
 
-    /// Whether `peer`, which has just connected to `port`, may stay connected. If not, counts the connection, and logs it at most once per
-    /// minute; the caller closes it.
+    /// Whether `peer`, which has just connected to `port`, may stay connected. If not, counts the
+    /// connection, and logs it at most once per minute; the caller closes it.
     pub fn admits(&self, peer: SocketAddr, port: u16, now: Mono) -> bool {
         let Some(shared) = &self.0 else { return true };
         if shared.allowed.contains(peer.ip()) {

@@ -1,7 +1,8 @@
-//! Access to time, sockets, wall clock and randomness. Servers, clients and benchmarks take an `Env`; pure code takes `now`.
+//! Access to time, sockets, wall clock and randomness. Servers, clients and benchmarks take an
+//! `Env`; pure code takes `now`.
 //!
-//! No other code in the engine reads a clock or opens a control-plane socket (`.clippy.toml` enforces it). The transfer engine's data
-//! plane is the only exception: see `transfer::tcp`.
+//! No other code in the engine reads a clock or opens a control-plane socket (`.clippy.toml`
+//! enforces it). The transfer engine's data plane is the only exception: see `transfer::tcp`.
 
 pub mod address_filter;
 mod real;
@@ -31,12 +32,13 @@ pub trait Env: Clone + Send + Sync + 'static {
     fn net(&self) -> &Self::Net;
     /// Returns the monotonic time.
     fn now(&self) -> Mono;
-    /// Returns the time that this thread has last read with [`now`](Env::now). This costs about 1 ns, and reading the
-    /// clock 20 to 70 ns.
+    /// Returns the time that this thread has last read with [`now`](Env::now). This costs about
+    /// 1 ns, and reading the clock 20 to 70 ns.
     fn recent(&self) -> Mono {
         self.now()
     }
-    /// Returns the time on a monotonic clock that also counts while the host is suspended. Its origin differs from that of [`now`](Env::now).
+    /// Returns the time on a monotonic clock that also counts while the host is suspended. Its
+    /// origin differs from that of [`now`](Env::now).
     fn boottime(&self) -> Mono {
         self.now()
     }
@@ -50,22 +52,25 @@ pub trait Env: Clone + Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
     /// Returns a random number.
     fn rng(&self) -> u64;
-    /// Blocks the calling thread for `duration`. Used for the few short waits outside a runtime, where starting a runtime would cost more
-    /// than the wait itself. Does nothing without real threads, because no other code would run in the meantime.
+    /// Blocks the calling thread for `duration`. Used for the few short waits outside a runtime,
+    /// where starting a runtime would cost more than the wait itself. Does nothing without real
+    /// threads, because no other code would run in the meantime.
     fn pause_thread(&self, _duration: Duration) {}
-    /// Returns the CPU time used by the calling thread; `None` without real threads. Costs a system call.
+    /// Returns the CPU time used by the calling thread; `None` without real threads. Costs a system
+    /// call.
     fn thread_cpu(&self) -> Option<Duration> {
         None
     }
-    /// Runs `work`, which blocks or takes long, on another thread. With real threads, it also runs if the future is dropped. A panic in it
-    /// continues in the caller.
+    /// Runs `work`, which blocks or takes long, on another thread. With real threads, it also runs
+    /// if the future is dropped. A panic in it continues in the caller.
     fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = T> + Send + 'static {
         end_of(tokio::task::spawn_blocking(work))
     }
-    /// Runs `work` on a thread of its own until its last step, also if the future is dropped. A panic in it continues in the caller.
+    /// Runs `work` on a thread of its own until its last step, also if the future is dropped. A
+    /// panic in it continues in the caller.
     fn run_thread(&self, mut work: impl ThreadWork) -> impl Future<Output = ()> + Send + 'static {
         end_of(tokio::task::spawn_blocking(move || while work.step(true) {}))
     }
@@ -73,8 +78,8 @@ pub trait Env: Clone + Send + Sync + 'static {
 
 /// Work of a thread, in steps. A simulation without threads does one step after the other.
 pub trait ThreadWork: Send + 'static {
-    /// Does the next step. If there is nothing to do, waits for some time if `may_wait`, and otherwise returns. Returns false after the last
-    /// step.
+    /// Does the next step. If there is nothing to do, waits for some time if `may_wait`, and
+    /// otherwise returns. Returns false after the last step.
     fn step(&mut self, may_wait: bool) -> bool;
 }
 
@@ -110,17 +115,19 @@ pub trait Net: Clone + Send + Sync + 'static {
     /// # Errors
     /// The system call failed.
     fn attach(socket: Self::Detached) -> io::Result<Self::Stream>;
-    /// Whether the peer has closed or reset `stream`. This is known before the bytes that it sent earlier have been
-    /// read, and does not depend on what the runtime has already done. Costs a system call. Always false where the
-    /// network cannot be queried: then only a read returns the end of the stream.
+    /// Whether the peer has closed or reset `stream`. This is known before the bytes that it sent
+    /// earlier have been read, and does not depend on what the runtime has already done. Costs a
+    /// system call. Always false where the network cannot be queried: then only a read returns the
+    /// end of the stream.
     fn is_hung_up(_stream: &Self::Stream) -> bool {
         false
     }
-    /// Enables arrival timestamps for [`Net::poll_read_aged`]. Has no effect where timestamps are not available.
+    /// Enables arrival timestamps for [`Net::poll_read_aged`]. Has no effect where timestamps are
+    /// not available.
     fn note_arrivals(_stream: &Self::Stream) {}
-    /// Reads like [`AsyncRead::poll_read`], and also returns how long the last byte had been waiting to be read. From this, the caller can
-    /// compute an arrival time that does not depend on when the program reads the data. Returns zero where arrival timestamps are not
-    /// available.
+    /// Reads like [`AsyncRead::poll_read`], and also returns how long the last byte had been
+    /// waiting to be read. From this, the caller can compute an arrival time that does not depend
+    /// on when the program reads the data. Returns zero where arrival timestamps are not available.
     fn poll_read_aged(
         stream: &mut Self::Stream,
         cx: &mut Context<'_>,

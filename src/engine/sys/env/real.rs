@@ -120,8 +120,8 @@ impl SystemRng {
     }
 }
 
-/// Length of the accept queue, which the kernel caps at net.core.somaxconn. All ranks in a cluster reconnect at the same time when a master
-/// comes back up.
+/// Length of the accept queue, which the kernel caps at net.core.somaxconn. All ranks in a cluster
+/// reconnect at the same time when a master comes back up.
 const BACKLOG: i32 = 4096;
 
 /// TCP over the system's network.
@@ -189,8 +189,8 @@ impl Net for RealNet {
                 let unfilled = buf.initialize_unfilled();
                 let (count, age) = socket::receive_with_age(stream.as_fd(), unfilled)?;
                 got = Some((count, age));
-                // A short read means that the socket is empty and that new bytes will trigger an event. Returning
-                // `WouldBlock` saves a system call.
+                // A short read means that the socket is empty and that new bytes will trigger an
+                // event. Returning `WouldBlock` saves a system call.
                 if 0 < count && count < unfilled.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             match (got, tried) {
@@ -284,7 +284,8 @@ mod tests {
         let most = kernel.trim().parse::<usize>().unwrap().min(400);
         let listener = RealNet::default().listen(&HostPort::new("127.0.0.1", 0)).await.unwrap();
         let at = std::net::SocketAddr::from(([127, 0, 0, 1], listener.port()));
-        // When the accept queue is full, a connection is established only after its first packet is retransmitted, a second later.
+        // When the accept queue is full, a connection is established only after its first packet is
+        // retransmitted, a second later.
         let connect = |_| std::net::TcpStream::connect_timeout(&at, Duration::from_millis(900)).unwrap();
         let waiting: Vec<_> = (0..most).map(connect).collect();
         assert_eq!(waiting.len(), most);

@@ -26,8 +26,8 @@ pub struct SocketFileListener {
 }
 
 impl SocketFileListener {
-    /// Listens on a new socket at `path` that only the process's user can connect to. A socket that no process listens on is replaced. Must
-    /// be called within an async runtime.
+    /// Listens on a new socket at `path` that only the process's user can connect to. A socket that
+    /// no process listens on is replaced. Must be called within an async runtime.
     ///
     /// # Errors
     /// `path` exists and is not an unused socket, or the socket cannot be created there.
@@ -54,8 +54,8 @@ fn remove_unused(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether no process has the socket at `path` open. Other answers than a refusal do not prove this: the queue may be full, or the socket may
-/// be of another type.
+/// Whether no process has the socket at `path` open. Other answers than a refusal do not prove
+/// this: the queue may be full, or the socket may be of another type.
 fn is_refused(path: &Path) -> io::Result<bool> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let probe = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;

@@ -61,7 +61,8 @@ impl CompletionStatus {
         self.0 == CompletionStatus::SUCCESS
     }
 
-    /// Whether the request was flushed because an earlier one failed. The first failed completion reports the cause.
+    /// Whether the request was flushed because an earlier one failed. The first failed completion
+    /// reports the cause.
     pub fn is_flush(self) -> bool {
         self.0 == CompletionStatus::FLUSHED
     }

@@ -19,7 +19,8 @@ pub enum AsyncEvent {
     Subnet(u8),
     /// A completion queue overran or failed: none of its queue pairs can continue.
     QueueBroken,
-    /// A queue pair is in the error state, and no completion reports it. Contains the queue pair's local number.
+    /// A queue pair is in the error state, and no completion reports it. Contains the queue pair's
+    /// local number.
     PairFailed(u32),
     /// A queue pair event that requires no action. Contains the queue pair's local number.
     PairNote(u32),

@@ -5,13 +5,14 @@ use std::io;
 
 use crate::verbs::attributes::Mtu;
 
-/// Access flags for a memory region. The device may always write to the region on behalf of this process.
+/// Access flags for a memory region. The device may always write to the region on behalf of this
+/// process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessFlags {
     /// Whether peers may read and write: REMOTE_READ and REMOTE_WRITE.
     pub remote: bool,
-    /// RELAXED_ORDERING: the device may write out of order within a transfer, if the library supports it. Only
-    /// completions indicate what has arrived.
+    /// RELAXED_ORDERING: the device may write out of order within a transfer, if the library
+    /// supports it. Only completions indicate what has arrived.
     pub relaxed: bool,
 }
 
@@ -26,8 +27,8 @@ pub struct QpCaps {
     pub inline: u32,
 }
 
-/// The path to a queue pair's peer. Values that must match on both sides but are not exchanged (PSN 0, retries, timers)
-/// are not included: they are fixed to Mooncake's values.
+/// The path to a queue pair's peer. Values that must match on both sides but are not exchanged (PSN
+/// 0, retries, timers) are not included: they are fixed to Mooncake's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PathAttributes {
     /// Local port, numbered from 1.

@@ -21,7 +21,8 @@ pub struct RequestLimits {
     pub bytes_max: usize,
 }
 
-/// Sends `json` as a request of type `kind` to the handshake port at `to` and returns the JSON text of the reply.
+/// Sends `json` as a request of type `kind` to the handshake port at `to` and returns the JSON text
+/// of the reply.
 ///
 /// # Errors
 /// Fails with `Lost` or `Timeout`, or with `Frame` if the reply is not a valid frame.

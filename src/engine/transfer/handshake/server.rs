@@ -16,10 +16,12 @@ use mcctl_wire::json::{
     ConnectionMessage, HEADER_BYTES, HandshakeFrame, HandshakeKind, NotifyMessage, is_json, payload_len, probe_answer,
 };
 
-/// Maximum number of concurrent exchanges. To admit another connection, the oldest exchange still waiting for its
-/// request is closed. If all requests have arrived, the new connection waits to be accepted.
+/// Maximum number of concurrent exchanges. To admit another connection, the oldest exchange still
+/// waiting for its request is closed. If all requests have arrived, the new connection waits to be
+/// accepted.
 const EXCHANGES_MAX: usize = 256;
-/// Maximum number of connection requests handled at once. Others wait, but metadata is still served.
+/// Maximum number of connection requests handled at once. Others wait, but metadata is still
+/// served.
 const CONNECTIONS_MAX: usize = 64;
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -37,7 +39,8 @@ pub trait HandshakeHandler: Send + Sync {
 /// Time and size limits for an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct HandshakeLimits {
-    /// Timeout for each of these steps: receiving the whole request, sending the reply, and waiting for the peer to close the connection.
+    /// Timeout for each of these steps: receiving the whole request, sending the reply, and waiting
+    /// for the peer to close the connection.
     pub step: Duration,
     /// Timeout for handling a connection request, which may itself require a call to a peer.
     pub connect: Duration,
@@ -60,7 +63,8 @@ pub async fn serve<E: Env>(
 ) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut exchanges = JoinSet::new();
-    // In the order in which they were accepted. Each exchange has a flag that is set once its request has arrived.
+    // In the order in which they were accepted. Each exchange has a flag that is set once its
+    // request has arrived.
     let mut under_way: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
     let mut failed = 0u64;
     let mut ended = 0u64;

@@ -1,8 +1,9 @@
-//! The state of a submitted batch: how many fragments are pending, which fragments failed, and which thread is waiting.
+//! The state of a submitted batch: how many fragments are pending, which fragments failed, and
+//! which thread is waiting.
 //!
-//! Successful fragments are only counted. A failed fragment is returned to the thread that waits for the batch, because
-//! only that thread decides whether to retry it. Completions are handled by whichever thread is polling, and that
-//! thread has its own batch to process.
+//! Successful fragments are only counted. A failed fragment is returned to the thread that waits
+//! for the batch, because only that thread decides whether to retry it. Completions are handled by
+//! whichever thread is polling, and that thread has its own batch to process.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,8 +21,8 @@ use mcctl_sys::verbs::{CompletionStatus, MemoryRegion};
 pub(super) enum WorkError {
     /// This fragment's work completion has an error status. Includes the vendor error code.
     Status(CompletionStatus, u32),
-    /// The fragment was flushed because another request on its queue pair failed, or it was never posted. The fragment
-    /// itself is not at fault.
+    /// The fragment was flushed because another request on its queue pair failed, or it was never
+    /// posted. The fragment itself is not at fault.
     Dropped,
     /// No completion arrived on the connection for this long.
     Silent(Duration),
@@ -72,8 +73,8 @@ impl Batch {
         })
     }
 
-    /// Adds `parts` pending fragments. Must be called before they are posted, because one may complete before the
-    /// posting call returns.
+    /// Adds `parts` pending fragments. Must be called before they are posted, because one may
+    /// complete before the posting call returns.
     pub(super) fn add_pending(&self, parts: usize) {
         self.open.fetch_add(parts, Ordering::SeqCst);
     }

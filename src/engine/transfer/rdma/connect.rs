@@ -1,5 +1,5 @@
-//! Connects endpoints: dials peers, and replies to peers that dial us. The state machine in [`link`] decides which
-//! message is due, and this module sends it.
+//! Connects endpoints: dials peers, and replies to peers that dial us. The state machine in
+//! [`link`] decides which message is due, and this module sends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,8 @@ const FIND_LIMIT: Duration = Duration::from_secs(5);
 const ANEW_MAX: usize = 4;
 
 impl RdmaShared {
-    /// Returns `nic`'s endpoint for `path`. Creates it if missing. A new endpoint is not connected yet.
+    /// Returns `nic`'s endpoint for `path`. Creates it if missing. A new endpoint is not connected
+    /// yet.
     ///
     /// # Errors
     /// Fails if the endpoint limit has been reached or the device cannot create queue pairs.
@@ -60,8 +61,8 @@ impl RdmaShared {
         Ok(Endpoint::new(path.to_owned(), address, link, qps, now))
     }
 
-    /// Connects `endpoint`, which leads to the peer's device `device` in `view`. Returns when the endpoint is connected
-    /// or retired, or when the batch's deadline has passed.
+    /// Connects `endpoint`, which leads to the peer's device `device` in `view`. Returns when the
+    /// endpoint is connected or retired, or when the batch's deadline has passed.
     pub(super) fn connect(
         &self,
         nic: &Arc<Nic>,
@@ -92,7 +93,8 @@ impl RdmaShared {
                     let error = self.unconnected(nic, endpoint.path(), &why);
                     let gid = state.link.local_end().gid;
                     drop(state);
-                    // A link that ended because a newer one replaced it does not indicate a fault at the peer.
+                    // A link that ended because a newer one replaced it does not indicate a fault
+                    // at the peer.
                     let again =
                         why.is_transient() || (why.is_gid_problem() && self.next_gid(nic, endpoint.path(), &gid));
                     let error = if again { WorkError::Dropped } else { WorkError::Link(error) };
@@ -165,8 +167,8 @@ impl RdmaShared {
         }
     }
 
-    /// Classifies a failed dial. A dial cut short by its batch's deadline indicates nothing about the peer, so another
-    /// waiting thread dials again.
+    /// Classifies a failed dial. A dial cut short by its batch's deadline indicates nothing about
+    /// the peer, so another waiting thread dials again.
     fn classify_dial_error(&self, error: &TransferError, started: Mono, limit: Duration) -> CloseReason {
         if limit < DIAL_LIMIT && (self.clock)().since(started) >= limit {
             return CloseReason::Retired("the deadline of the batch that needed the connection has passed".to_owned());
@@ -174,8 +176,8 @@ impl RdmaShared {
         on_no_reply(error)
     }
 
-    /// Brings an endpoint's queue pairs to RTS, connecting our address `address` (which the peer received) to
-    /// `remote_end`.
+    /// Brings an endpoint's queue pairs to RTS, connecting our address `address` (which the peer
+    /// received) to `remote_end`.
     fn connect_qps(
         &self,
         nic: &Nic,
@@ -196,8 +198,8 @@ impl RdmaShared {
         Ok(())
     }
 
-    /// Returns the path attributes for connecting a queue pair on `nic` with address `address` to the peer's queue pair
-    /// `number`.
+    /// Returns the path attributes for connecting a queue pair on `nic` with address `address` to
+    /// the peer's queue pair `number`.
     pub(super) fn path_attributes(
         &self,
         nic: &Nic,
@@ -228,9 +230,10 @@ impl RdmaShared {
         }
     }
 
-    /// Checks that the peer's end of `endpoint` still exists. A device may retry for a very long time, or forever,
-    /// after the peer's process has ended. The check repeats the ready ACK, which a peer refuses if it has no such
-    /// connection. If the peer's release does not support ACKs, the check fetches the descriptor instead.
+    /// Checks that the peer's end of `endpoint` still exists. A device may retry for a very long
+    /// time, or forever, after the peer's process has ended. The check repeats the ready ACK, which
+    /// a peer refuses if it has no such connection. If the peer's release does not support ACKs,
+    /// the check fetches the descriptor instead.
     ///
     /// # Errors
     /// Fails if the peer does not respond or has no such connection.
@@ -293,8 +296,8 @@ impl RdmaShared {
             let endpoint = nic.find_endpoint(path).ok_or(HandshakeRefusal::Unconnected)?;
             return Ok(self.on_ready_ack(nic, &endpoint, request));
         }
-        // Before 0.3.11, only the segment document contains the address. The requester still serves its document while
-        // it waits for our reply.
+        // Before 0.3.11, only the segment document contains the address. The requester still serves
+        // its document while it waits for our reply.
         let described = link::lacks_address(request).then(|| control.find(server, FIND_LIMIT));
         let described =
             described.map(|found| found.map_err(|_| HandshakeRefusal::UnknownPeer(path.clone()))).transpose()?;

@@ -1,9 +1,9 @@
-//! Handles asynchronous device events (ports going down and coming up, address changes, fatal errors), and periodically
-//! checks the peers of idle endpoints.
+//! Handles asynchronous device events (ports going down and coming up, address changes, fatal
+//! errors), and periodically checks the peers of idle endpoints.
 //!
-//! RDMA has no disconnect message, so if a peer connects and then disappears, its endpoint here would otherwise remain
-//! forever. A zero-byte write, which does not access the peer's memory, detects whether the peer's device still
-//! responds.
+//! RDMA has no disconnect message, so if a peer connects and then disappears, its endpoint here
+//! would otherwise remain forever. A zero-byte write, which does not access the peer's memory,
+//! detects whether the peer's device still responds.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,7 +85,8 @@ impl Drop for DeviceWatcher {
     }
 }
 
-/// Waits for an event from `nic` and handles it. Checks idle endpoints if none arrives within a [`TICK`].
+/// Waits for an event from `nic` and handles it. Checks idle endpoints if none arrives within a
+/// [`TICK`].
 fn handle_next_event(shared: &RdmaShared, nic: &Arc<Nic>, stop: &StopSignal) {
     let event = match wait_readable(&[stop.wake.as_fd(), nic.device.events_fd()], TICK) {
         Ok(0) => {

@@ -1,13 +1,13 @@
-//! The local end of a connection between one of our devices and one of a peer's: its queue pairs, its posted work
-//! requests, and its pending ones.
+//! The local end of a connection between one of our devices and one of a peer's: its queue pairs,
+//! its posted work requests, and its pending ones.
 //!
-//! In a chain of work requests, only the last one, every sixteenth one, and the last one of each batch are signaled. A
-//! queue pair executes requests in order, so one completion also confirms all requests before it. A failed request
-//! always generates a completion.
+//! In a chain of work requests, only the last one, every sixteenth one, and the last one of each
+//! batch are signaled. A queue pair executes requests in order, so one completion also confirms all
+//! requests before it. A failed request always generates a completion.
 //!
-//! An endpoint is used until one of its requests fails. Then it is retired: its queue pairs enter the error state,
-//! posted requests are flushed, and the next request to the same peer creates a new endpoint. A retired endpoint exists
-//! until the device has returned every request.
+//! An endpoint is used until one of its requests fails. Then it is retired: its queue pairs enter
+//! the error state, posted requests are flushed, and the next request to the same peer creates a
+//! new endpoint. A retired endpoint exists until the device has returned every request.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -56,7 +56,8 @@ pub(super) struct EndpointState {
 /// A queue pair and the work requests posted on it.
 pub(super) struct EndpointQp {
     pub(super) qp: QueuePair,
-    /// Distinguishes this queue pair's completions from completions of an earlier queue pair with the same number.
+    /// Distinguishes this queue pair's completions from completions of an earlier queue pair with
+    /// the same number.
     generation: u32,
     /// Sequence number of the request at the front of `posted`.
     first: u32,
@@ -134,7 +135,8 @@ impl Endpoint {
         self.settled.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Returns the time of the last use if no request is posted or pending. `None` if the endpoint is busy or locked.
+    /// Returns the time of the last use if no request is posted or pending. `None` if the endpoint
+    /// is busy or locked.
     pub(super) fn idle_since(&self) -> Option<Mono> {
         let state = self.state.try_lock().ok()?;
         state.is_idle().then_some(state.used)
@@ -144,7 +146,8 @@ impl Endpoint {
         self.state().open
     }
 
-    /// Returns the ready ACK for this endpoint's connection, and whether the peer supports ACKs. `None` if the endpoint is not connected.
+    /// Returns the ready ACK for this endpoint's connection, and whether the peer supports ACKs.
+    /// `None` if the endpoint is not connected.
     pub(super) fn ack(&self) -> Option<(ConnectionMessage, bool)> {
         let state = self.state();
         let local_end = state.link.local_end();
@@ -194,7 +197,8 @@ impl Endpoint {
         self.state().qps.iter().map(|qp| qp.qp.number()).collect()
     }
 
-    /// Accepts `works`. They are posted immediately if possible, otherwise once the endpoint is connected and the queues have room.
+    /// Accepts `works`. They are posted immediately if possible, otherwise once the endpoint is
+    /// connected and the queues have room.
     pub(super) fn push(self: &Arc<Self>, nic: &Nic, works: Vec<WorkRequest>, now: Mono, over: &mut FinishedWork) {
         let mut state = self.state();
         state.used = now;
@@ -234,8 +238,8 @@ impl Endpoint {
                 broken.get_or_insert((completion.status, completion.vendor_error));
             }
             for (at, work) in qp.posted.drain(..count).enumerate() {
-                // An unsignaled request that succeeded before the queue pair failed cannot be distinguished from a
-                // flushed one.
+                // An unsignaled request that succeeded before the queue pair failed cannot be
+                // distinguished from a flushed one.
                 if flushed {
                     over.bad(work.batch, work.part, retired.clone().unwrap_or(WorkError::Dropped));
                 } else if !ok && at + 1 == count {
@@ -255,8 +259,8 @@ impl Endpoint {
         if state.retired.is_some() { self.destroy_idle_qps(nic, &mut state) } else { self.post(nic, &mut state, over) }
     }
 
-    /// Retires the endpoint. Pending requests fail immediately with `why`. Posted ones fail when the device returns
-    /// them.
+    /// Retires the endpoint. Pending requests fail immediately with `why`. Posted ones fail when
+    /// the device returns them.
     pub(super) fn retire(&self, nic: &Nic, why: &WorkError) {
         let mut over = FinishedWork::default();
         let mut state = self.state();
@@ -309,8 +313,9 @@ impl Endpoint {
         self.notify_waiters();
     }
 
-    /// Withdraws `batch` after its deadline has passed: takes back its pending requests, and retires the endpoint if
-    /// any of its requests is posted. (A single posted request cannot be canceled.)
+    /// Withdraws `batch` after its deadline has passed: takes back its pending requests, and
+    /// retires the endpoint if any of its requests is posted. (A single posted request cannot be
+    /// canceled.)
     pub(super) fn withdraw(&self, nic: &Nic, batch: &Arc<Batch>) {
         let mut over = FinishedWork::default();
         let mut state = self.state();
@@ -329,8 +334,8 @@ impl Endpoint {
         over.deliver();
     }
 
-    /// Destroys a retired endpoint's queue pairs even though the device has not returned all requests. A destroyed
-    /// queue pair no longer accesses memory.
+    /// Destroys a retired endpoint's queue pairs even though the device has not returned all
+    /// requests. A destroyed queue pair no longer accesses memory.
     pub(super) fn abandon(&self, nic: &Nic) {
         let mut over = FinishedWork::default();
         let mut state = self.state();
@@ -362,7 +367,8 @@ impl Endpoint {
         let mut credits = nic.reserve_cqe(wanted);
         if credits < wanted {
             nic.wait_for_cqe(self);
-            // Completion queue entries released before the endpoint was queued did not trigger a post, so try again.
+            // Completion queue entries released before the endpoint was queued did not trigger a
+            // post, so try again.
             credits += nic.reserve_cqe(wanted - credits);
         }
         let first = state.turn;
@@ -372,7 +378,8 @@ impl Endpoint {
             }
             let index = (first + at) % count;
             let free = nic.limits.requests - state.qps[index].posted.len();
-            // This queue pair takes at least the requests that do not fit on the queue pairs after it.
+            // This queue pair takes at least the requests that do not fit on the queue pairs after
+            // it.
             let others: usize = (at + 1..count)
                 .map(|later| nic.limits.requests - state.qps[(first + later) % count].posted.len())
                 .sum();
@@ -387,7 +394,8 @@ impl Endpoint {
         nic.release_cqe(credits);
     }
 
-    /// Posts the next `count` requests on a queue pair. Returns whether the device accepted all of them.
+    /// Posts the next `count` requests on a queue pair. Returns whether the device accepted all of
+    /// them.
     fn post_run(
         &self,
         nic: &Nic,

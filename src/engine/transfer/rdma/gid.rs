@@ -18,8 +18,9 @@ pub enum GidError {
     },
 }
 
-/// Returns the GIDs in `table` to use: the preferred GID, then the GIDs to try in turn if a queue pair cannot be
-/// connected with it (`MC_AUTO_GID_MAX_RETRIES`). If an index is configured, only its GID is returned.
+/// Returns the GIDs in `table` to use: the preferred GID, then the GIDs to try in turn if a queue
+/// pair cannot be connected with it (`MC_AUTO_GID_MAX_RETRIES`). If an index is configured, only
+/// its GID is returned.
 ///
 /// # Errors
 /// Fails if the table is empty or the configured index is not in use.

@@ -1,8 +1,8 @@
 //! Health of devices and paths: which ones to avoid for a while, and for how long.
 //!
-//! A local fault (such as an invalid key or length) counts against the device. After [`FAULTS_MAX`] such faults in a
-//! row, the device is disabled. Any other fault counts against the path to the peer, which is paused. If no other path
-//! exists, a paused path is used anyway (see
+//! A local fault (such as an invalid key or length) counts against the device. After [`FAULTS_MAX`]
+//! such faults in a row, the device is disabled. Any other fault counts against the path to the
+//! peer, which is paused. If no other path exists, a paused path is used anyway (see
 //! [`Router::route`](crate::rdma::route::RdmaRouter::route)).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,8 +12,8 @@ use mcctl_base::Mono;
 
 /// Number of consecutive faults after which a device is disabled (same value as upstream).
 const FAULTS_MAX: u32 = 32;
-/// Number of errors within [`ERRORS_WITHIN`] after which a path is paused even if it is the only one (same values as
-/// upstream).
+/// Number of errors within [`ERRORS_WITHIN`] after which a path is paused even if it is the only
+/// one (same values as upstream).
 const ERRORS_MAX: usize = 5;
 /// The time window for [`ERRORS_MAX`].
 const ERRORS_WITHIN: Duration = Duration::from_secs(5);
@@ -119,8 +119,8 @@ impl RailHealth {
         true
     }
 
-    /// Records an error on the path to `peer`. `another` is set if another path exists. Returns whether the path was
-    /// newly paused.
+    /// Records an error on the path to `peer`. `another` is set if another path exists. Returns
+    /// whether the path was newly paused.
     pub fn path_failed(&mut self, local: usize, peer: &str, another: bool, now: Mono) -> bool {
         let pause = self.rail_pause;
         let path = self.entry_mut(local, peer, now);

@@ -1,5 +1,5 @@
-//! Detects registrations that failed because of RLIMIT_MEMLOCK. Registered memory is locked, and counts once per
-//! device.
+//! Detects registrations that failed because of RLIMIT_MEMLOCK. Registered memory is locked, and
+//! counts once per device.
 
 use std::fmt;
 use std::path::Path;
@@ -32,8 +32,8 @@ impl fmt::Display for MemlockShortage {
     }
 }
 
-/// Checks whether the limit is too low to lock `wanted` more bytes. Returns `None` if it is high enough or cannot be
-/// determined.
+/// Checks whether the limit is too low to lock `wanted` more bytes. Returns `None` if it is high
+/// enough or cannot be determined.
 pub(super) fn short(wanted: u64) -> Option<MemlockShortage> {
     let tree = FileTree::new(Path::new("/")).ok()?;
     let locked = procfs::own_status().map_or(0, |status| pinned(&status));
@@ -45,7 +45,8 @@ fn judge(memlock: Memlock, locked: u64, wanted: u64) -> Option<MemlockShortage> 
     (locked.saturating_add(wanted) > limit).then_some(MemlockShortage { limit, locked, wanted })
 }
 
-/// Returns the number of bytes locked by registrations: `VmPin` in `/proc/self/status`, or 0 if the field is missing.
+/// Returns the number of bytes locked by registrations: `VmPin` in `/proc/self/status`, or 0 if the
+/// field is missing.
 fn pinned(status: &Status) -> u64 {
     status.vmpin.unwrap_or(0).saturating_mul(1024)
 }

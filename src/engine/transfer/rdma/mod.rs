@@ -1,17 +1,21 @@
-//! The RDMA transport: pure decision modules, and the modules that carry out the decisions with verbs.
+//! The RDMA transport: pure decision modules, and the modules that carry out the decisions with
+//! verbs.
 //!
-//! Pure modules, to which `now` and random numbers are passed as arguments: [`settings`] (configuration), [`slices`]
-//! (splitting operations into work requests), [`route`] (path selection), [`gid`] (GID index selection), [`link`] (an
-//! endpoint's connection state machine), [`health`] (devices and paths to avoid for a while).
+//! Pure modules, to which `now` and random numbers are passed as arguments: [`settings`]
+//! (configuration), [`slices`] (splitting operations into work requests), [`route`] (path
+//! selection), [`gid`] (GID index selection), [`link`] (an endpoint's connection state machine),
+//! [`health`] (devices and paths to avoid for a while).
 //!
-//! Modules that use verbs: `open` (opens devices), `nic` (one device), `registry` (memory registered on all devices),
-//! `endpoint` and `connect` (connections), `peer` (submitted batches), `batch` and `poller` (waiting and polling),
-//! `device_events` (asynchronous device events), `memlock` (RLIMIT_MEMLOCK diagnosis).
+//! Modules that use verbs: `open` (opens devices), `nic` (one device), `registry` (memory
+//! registered on all devices), `endpoint` and `connect` (connections), `peer` (submitted batches),
+//! `batch` and `poller` (waiting and polling), `device_events` (asynchronous device events),
+//! `memlock` (RLIMIT_MEMLOCK diagnosis).
 //!
 //! `path_probe` probes every path to a peer, step by step, for `mcctl doctor`.
 //!
-//! The devices, not threads, move the bytes. The thread that waits for a batch fetches completions, and posts the work
-//! requests for which the queues had no room at first. The target side only handles connection requests.
+//! The devices, not threads, move the bytes. The thread that waits for a batch fetches completions,
+//! and posts the work requests for which the queues had no room at first. The target side only
+//! handles connection requests.
 
 mod batch;
 mod connect;
@@ -238,7 +242,8 @@ impl DataTransport for RdmaTransport {
         for nic in &self.shared.nics {
             nic.close();
         }
-        // Stop the watchers after closing the endpoints, because a watcher may be waiting for an endpoint's peer.
+        // Stop the watchers after closing the endpoints, because a watcher may be waiting for an
+        // endpoint's peer.
         self.watch.stop();
         self.shared.registry.clear();
     }

@@ -63,8 +63,8 @@ pub(super) struct Nic {
     pub(super) domain: Arc<ProtectionDomain>,
     pub(super) queue: Arc<CompletionQueue>,
     address: RwLock<PortAddress>,
-    /// For each peer that cannot be reached with the port's own GID, keyed by path: the address to use instead, and how
-    /// many GIDs have been tried.
+    /// For each peer that cannot be reached with the port's own GID, keyed by path: the address to
+    /// use instead, and how many GIDs have been tried.
     overrides: Mutex<HashMap<String, (PortAddress, u32)>>,
     /// Free entries in the completion queue.
     free_cqes: AtomicUsize,
@@ -301,8 +301,8 @@ impl Nic {
         drop(gone);
     }
 
-    /// Returns a number that was never assigned to an earlier queue pair. (QP numbers cannot serve this purpose,
-    /// because the kernel reuses them.)
+    /// Returns a number that was never assigned to an earlier queue pair. (QP numbers cannot serve
+    /// this purpose, because the kernel reuses them.)
     pub(super) fn generation(&self) -> u32 {
         self.generations.fetch_add(1, Ordering::Relaxed)
     }
@@ -316,7 +316,8 @@ impl Nic {
         due
     }
 
-    /// Reserves up to `wanted` completion queue entries. (Every request may generate a completion, signaled or not.)
+    /// Reserves up to `wanted` completion queue entries. (Every request may generate a completion,
+    /// signaled or not.)
     pub(super) fn reserve_cqe(&self, wanted: usize) -> usize {
         let take = |free_cqes: usize| Some(free_cqes - free_cqes.min(wanted));
         let before = self.free_cqes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).unwrap_or(0);
@@ -335,7 +336,8 @@ impl Nic {
         }
     }
 
-    /// Returns the port's current problem, if any. (Its asynchronous event may not have arrived yet.)
+    /// Returns the port's current problem, if any. (Its asynchronous event may not have arrived
+    /// yet.)
     pub(super) fn port_problem(&self) -> Option<String> {
         match self.device.port(self.port) {
             Ok(port) if port.state.is_active() => None,
@@ -370,7 +372,8 @@ impl Nic {
     }
 
     pub(super) fn clear_events(&self) {
-        // The channel was readable although it had no event, so it is broken: a thread could not sleep on it.
+        // The channel was readable although it had no event, so it is broken: a thread could not
+        // sleep on it.
         if self.queue.clear() == 0 {
             self.channel_broken.store(true, Ordering::Relaxed);
         }
@@ -473,7 +476,8 @@ impl Nic {
     }
 }
 
-/// Removes the least recently used idle endpoints: one sixteenth of all endpoints, but at least one.
+/// Removes the least recently used idle endpoints: one sixteenth of all endpoints, but at least
+/// one.
 fn make_room(endpoints: &mut HashMap<String, Arc<Endpoint>>) -> Vec<Arc<Endpoint>> {
     let mut idle: Vec<(Mono, &String)> =
         endpoints.iter().filter_map(|(path, endpoint)| Some((endpoint.idle_since()?, path))).collect();
@@ -483,7 +487,8 @@ fn make_room(endpoints: &mut HashMap<String, Arc<Endpoint>>) -> Vec<Arc<Endpoint
     paths.iter().filter_map(|path| endpoints.remove(path)).collect()
 }
 
-/// Finished requests, collected under a lock and reported to their batches after the lock is released.
+/// Finished requests, collected under a lock and reported to their batches after the lock is
+/// released.
 #[derive(Default)]
 pub(super) struct FinishedWork {
     good: Vec<(Arc<Batch>, usize)>,

@@ -51,8 +51,8 @@ fn no_rdma(why: String) -> TransferError {
     TransferError::Unavailable { protocol: PROTOCOL, why }
 }
 
-/// Opens the devices selected by `options` and `settings`. Returns the usable devices (at least one), and the unusable
-/// ones, each with the reason.
+/// Opens the devices selected by `options` and `settings`. Returns the usable devices (at least
+/// one), and the unusable ones, each with the reason.
 ///
 /// # Errors
 /// Fails if none can be used, with the reason for each.
@@ -112,7 +112,8 @@ pub(super) fn nics(
     Ok((nics, unused))
 }
 
-/// Returns the devices to open, and the devices already excluded, each with the reason for its exclusion.
+/// Returns the devices to open, and the devices already excluded, each with the reason for its
+/// exclusion.
 fn names(host: &HostTopology, options: &TransportOptions, settings: &RdmaSettings) -> (Vec<String>, Vec<UnusedDevice>) {
     if options.devices.is_empty() {
         let (choice, _) = DeviceChoice::of(host, &settings.choice);
@@ -176,7 +177,8 @@ pub(super) fn address(
     addresses.into_iter().next().ok_or_else(|| DeviceOpenError::NoGid { device: device.name().to_owned(), port })
 }
 
-/// Returns the port's addresses: the preferred one, then the addresses to try if the preferred one cannot reach a peer.
+/// Returns the port's addresses: the preferred one, then the addresses to try if the preferred one
+/// cannot reach a peer.
 ///
 /// # Errors
 /// Same as [`address`].
@@ -204,7 +206,8 @@ pub(super) fn addresses(
     Ok(rows.iter().map(address).collect())
 }
 
-/// Returns the topology matrix of devices and memory locations, from the `MC_CUSTOM_TOPO_JSON` file or from the host.
+/// Returns the topology matrix of devices and memory locations, from the `MC_CUSTOM_TOPO_JSON` file
+/// or from the host.
 ///
 /// # Errors
 /// Fails if the file has content that is not a valid matrix.

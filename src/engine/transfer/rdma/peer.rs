@@ -1,5 +1,5 @@
-//! A peer reached over RDMA. Operations are split into fragments. A path is selected for each fragment, and if that
-//! path fails, the fragment is retried on another.
+//! A peer reached over RDMA. Operations are split into fragments. A path is selected for each
+//! fragment, and if that path fails, the fragment is retried on another.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,8 +25,8 @@ const DROPS_MAX: u32 = 64;
 const STILL: Duration = Duration::from_secs(2);
 /// Time without progress after which another path is tried even if the peer responds.
 const STILL_MAX: Duration = Duration::from_secs(30);
-/// Same as [`STILL_MAX`], but for a connection that has never transferred anything: its queue pairs may not exist at
-/// the peer.
+/// Same as [`STILL_MAX`], but for a connection that has never transferred anything: its queue pairs
+/// may not exist at the peer.
 const STILL_NEW: Duration = Duration::from_secs(4);
 /// Timeout for checking the peer.
 const ALIVE_LIMIT: Duration = Duration::from_secs(3);
@@ -229,7 +229,8 @@ impl RdmaBatch {
 
     fn uncovered(&self, op: &Op, uncovered: UnregisteredAddress) -> TransferFault {
         let address = match uncovered {
-            // The local case cannot occur, because unregistered local memory is registered for the batch.
+            // The local case cannot occur, because unregistered local memory is registered for the
+            // batch.
             UnregisteredAddress::Local(address) | UnregisteredAddress::Remote(address) => address,
         };
         tracing::debug!(segment = %self.view.segment, address, "address is not registered");
@@ -324,8 +325,8 @@ impl RdmaBatch {
 
     /// Returns the fault for `part` if none of our devices can be used.
     fn no_path_error(&self, part: &Fragment) -> TransferFault {
-        // If the fragment was posted before, its bytes may still be on the wire. The step in the error must indicate
-        // this to callers that reuse the memory.
+        // If the fragment was posted before, its bytes may still be on the wire. The step in the
+        // error must indicate this to callers that reuse the memory.
         let step = if part.tries + part.drops > 0 { DeviceStep::Move } else { DeviceStep::Route };
         let error = self.peer.shared.no_path_error(&self.view.segment, step);
         TransferFault { error, class: FaultClass::Refused }
@@ -360,9 +361,11 @@ impl RdmaBatch {
         }
         let now = (self.peer.shared.clock)();
         let mut again = Vec::with_capacity(failures.len());
-        // If many fragments fail together, only the first one triggers a check for a newer descriptor.
+        // If many fragments fail together, only the first one triggers a check for a newer
+        // descriptor.
         let mut newer: Option<Result<bool, TransferError>> = None;
-        // Classify all failures with the descriptor used for posting, before a newer one is fetched.
+        // Classify all failures with the descriptor used for posting, before a newer one is
+        // fetched.
         let faults: Vec<(u32, bool, TransferFault)> = failures
             .into_iter()
             .map(|(number, error)| (number, matches!(error, WorkError::Dropped), self.fault(number, error, now)))
@@ -406,8 +409,8 @@ impl RdmaBatch {
         again
     }
 
-    /// Returns the fault that ends fragment `number` after `fault`, if fetching the peer's descriptor failed with
-    /// `error`.
+    /// Returns the fault that ends fragment `number` after `fault`, if fetching the peer's
+    /// descriptor failed with `error`.
     fn lost(&self, number: u32, fault: TransferFault, error: &TransferError) -> TransferFault {
         let class = if error.is_outage() { FaultClass::Gone } else { FaultClass::Refused };
         let TransferError::Device(first) = fault.error else { return TransferFault { error: error.clone(), class } };
@@ -424,8 +427,8 @@ impl RdmaBatch {
         TransferFault { error: TransferError::Device(Arc::new(first)), class }
     }
 
-    /// Whether a retry of fragment `number` may succeed if the peer has not changed. A retry on the only path is
-    /// useless while our port is down.
+    /// Whether a retry of fragment `number` may succeed if the peer has not changed. A retry on the
+    /// only path is useless while our port is down.
     fn may_help(&self, number: u32, fault: &TransferFault) -> bool {
         let shared = &self.peer.shared;
         let paths = shared.nics.len() * self.view.paths.len();
@@ -484,8 +487,8 @@ impl RdmaBatch {
         }
     }
 
-    /// Handles a stall of duration `still`: checks that the peer's ends of the connections still exist, and retires our
-    /// ends if they do not.
+    /// Handles a stall of duration `still`: checks that the peer's ends of the connections still
+    /// exist, and retires our ends if they do not.
     fn on_stall(&mut self, still: Duration) {
         let shared = Arc::clone(&self.peer.shared);
         for end in &self.ends {
@@ -526,8 +529,8 @@ impl RdmaBatch {
         // The order matters: a fragment that is no longer pending has already reported its error.
         let in_progress = self.batch.open() > 0;
         let last = self.batch.take_failures();
-        // Another thread is handling completions of these fragments. The device no longer uses their bytes, but their
-        // results are unknown here.
+        // Another thread is handling completions of these fragments. The device no longer uses
+        // their bytes, but their results are unknown here.
         let unknown = if in_progress { 0..self.parts.len() as u32 } else { 0..0 };
         let peer = self.view.segment.clone();
         let step = TransferStep::Body;

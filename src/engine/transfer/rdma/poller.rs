@@ -1,11 +1,12 @@
 //! Completion polling: of all threads that wait for a batch, only one polls at a time (the leader).
 //!
-//! The devices move the bytes. The remaining work is to fetch completions, and to post requests for which the queues
-//! had no room before. The leader does both for all batches while it waits for its own. When its batch ends, it hands
-//! over to another waiting thread. So an idle engine has no polling thread, and a single caller needs no other thread.
+//! The devices move the bytes. The remaining work is to fetch completions, and to post requests for
+//! which the queues had no room before. The leader does both for all batches while it waits for its
+//! own. When its batch ends, it hands over to another waiting thread. So an idle engine has no
+//! polling thread, and a single caller needs no other thread.
 //!
-//! The leader polls for a short time before it sleeps on the completion channels. The polling time adapts to how often
-//! polling has succeeded recently.
+//! The leader polls for a short time before it sleeps on the completion channels. The polling time
+//! adapts to how often polling has succeeded recently.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -29,7 +30,8 @@ const SPIN_MAX: Duration = Duration::from_micros(50);
 const SPIN_START: Duration = Duration::from_micros(5);
 /// If a sleep is shorter than this, continuing to poll would have been better.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
-/// Maximum duration of one sleep. No known case requires it, but a lost event must not stop all transfers.
+/// Maximum duration of one sleep. No known case requires it, but a lost event must not stop all
+/// transfers.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 /// Polls the completion queues of all of an engine's devices.
@@ -87,8 +89,8 @@ impl CompletionPoller {
         }
     }
 
-    /// Returns whether the thread that waits for `batch` is the leader. If there is no leader, the thread becomes the
-    /// leader. Otherwise it is queued.
+    /// Returns whether the thread that waits for `batch` is the leader. If there is no leader, the
+    /// thread becomes the leader. Otherwise it is queued.
     fn lead(&self, batch: &Arc<Batch>) -> bool {
         let mut queue = self.queue();
         match queue.leader {

@@ -1,5 +1,6 @@
-//! Memory registered on the devices. Every registered region is registered on every device, in pieces if it exceeds a
-//! device's limit. Other memory is registered temporarily for a single batch.
+//! Memory registered on the devices. Every registered region is registered on every device, in
+//! pieces if it exceeds a device's limit. Other memory is registered temporarily for a single
+//! batch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -16,7 +17,8 @@ const PIECE_STEP: u64 = 2 << 20;
 /// Minimum size, in bytes, of a region that is registered in parallel by default.
 const PARALLEL_MIN: usize = 64 << 20;
 
-/// A piece of our memory, with a memory region (MR) on each device, or only on the devices that needed one.
+/// A piece of our memory, with a memory region (MR) on each device, or only on the devices that
+/// needed one.
 pub(super) struct RegisteredPiece {
     slice: Slice,
     rights: AccessFlags,
@@ -53,8 +55,8 @@ impl RegisteredPiece {
         if let Some(region) = &regions()[nic.index] {
             return Ok(Arc::clone(region));
         }
-        // Do not hold the lock during registration, because that may take a long time. If two threads register at once,
-        // the second MR is dropped.
+        // Do not hold the lock during registration, because that may take a long time. If two
+        // threads register at once, the second MR is dropped.
         let made = Arc::new(MemoryRegion::register(&nic.domain, &self.slice, self.rights)?);
         let region = Arc::clone(regions()[nic.index].get_or_insert(made));
         Ok(region)
@@ -139,7 +141,8 @@ impl Registry {
         };
         let pays = self.nics.len() > 1 && memory.len() >= PARALLEL_MIN;
         match self.nics.split_first() {
-            // Registering on the first device faults the pages in, so they are present for the other devices.
+            // Registering on the first device faults the pages in, so they are present for the
+            // other devices.
             Some((first, others)) if self.parallel.unwrap_or(pays) && !others.is_empty() => {
                 on(first)?;
                 let at_once = self.threads.unwrap_or(others.len()).max(1);
@@ -196,8 +199,8 @@ impl Registry {
         RegisteredMemory::of(pieces.map(|part| RegisteredPiece::new(part, rights, self.nics.len())).collect())
     }
 
-    /// Returns the MR on `nic` that contains the first byte of `slice`. Registers `slice` temporarily if it is not
-    /// registered.
+    /// Returns the MR on `nic` that contains the first byte of `slice`. Registers `slice`
+    /// temporarily if it is not registered.
     pub(super) fn scratch(&self, slice: &Slice, nic: &Nic) -> Result<Arc<MemoryRegion>, VerbsError> {
         let known = self.snapshot();
         match known.spans.find(slice.address()) {

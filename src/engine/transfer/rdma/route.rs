@@ -1,8 +1,9 @@
 //! Path selection: which of our devices and which of the peer's to use.
 //!
-//! Both topology matrices are used: ours with the location of our memory, the peer's with the location of its memory.
-//! Devices are matched by name, because positions in a peer's lists may have shifted. Random numbers are passed as
-//! arguments. For round-robin selection (`MC_PATH_ROUNDROBIN`), a counter replaces them.
+//! Both topology matrices are used: ours with the location of our memory, the peer's with the
+//! location of its memory. Devices are matched by name, because positions in a peer's lists may
+//! have shifted. Random numbers are passed as arguments. For round-robin selection
+//! (`MC_PATH_ROUNDROBIN`), a counter replaces them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ struct RailPreference {
 }
 
 impl Rails {
-    /// Orders the devices in `names` by `matrix`. Names in the matrix that are not in `names` are ignored.
+    /// Orders the devices in `names` by `matrix`. Names in the matrix that are not in `names` are
+    /// ignored.
     pub fn new(names: Vec<String>, matrix: Option<&PriorityMatrix>) -> Rails {
         let numbers = |wanted: &[String]| -> Vec<usize> {
             wanted.iter().filter_map(|name| names.iter().position(|n| n == name)).collect()
@@ -81,15 +83,16 @@ impl Rails {
     }
 }
 
-/// Rotates `list` by `draw` positions. Returns the elements from that position on, and the elements before it.
+/// Rotates `list` by `draw` positions. Returns the elements from that position on, and the elements
+/// before it.
 fn turn(list: &[usize], draw: u32) -> (&[usize], &[usize]) {
     let at = if list.is_empty() { 0 } else { draw as usize % list.len() };
     (&list[at..], &list[..at])
 }
 
-/// Returns the location of the byte at `offset` in a buffer of `length` bytes, from the buffer's name.
-/// `segments:<page>:<n0>,<n1>,...` means that the buffer is split equally across the listed NUMA nodes. Any other name
-/// is the location itself.
+/// Returns the location of the byte at `offset` in a buffer of `length` bytes, from the buffer's
+/// name. `segments:<page>:<n0>,<n1>,...` means that the buffer is split equally across the listed
+/// NUMA nodes. Any other name is the location itself.
 pub fn location(name: &str, offset: u64, length: u64) -> Cow<'_, str> {
     let Some((_, nodes)) = name.strip_prefix("segments:").and_then(|rest| rest.split_once(':')) else {
         return Cow::Borrowed(name);
@@ -147,8 +150,9 @@ impl RdmaRouter {
         &self.rails
     }
 
-    /// Selects the path for `ask` to a peer with the devices `peer`. A paused path is used only if there is no other. A
-    /// disabled device is never used. Returns `None` if none of our devices is up or the peer has no device.
+    /// Selects the path for `ask` to a peer with the devices `peer`. A paused path is used only if
+    /// there is no other. A disabled device is never used. Returns `None` if none of our devices is
+    /// up or the peer has no device.
     pub fn route(&self, peer: &Rails, ask: RouteQuery<'_>, path_table: &dyn PathTable) -> Option<RdmaRoute> {
         let locals = self.rails.order(ask.here, ask.attempt, ask.draws.0).filter(|local| path_table.is_up(*local));
         let remotes = peer.order(ask.there, ask.attempt, ask.draws.1);

@@ -10,8 +10,8 @@ use mcctl_wire::json::PAIRS_MAX;
 /// Settings read from the environment. The defaults match upstream 0.3.13.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaSettings {
-    /// Port, device filter and GID index: `MC_IB_PORT`, `MC_TE_FILTERS` and `MC_GID_INDEX`. If the last one is unset,
-    /// `NCCL_IB_GID_INDEX` is used.
+    /// Port, device filter and GID index: `MC_IB_PORT`, `MC_TE_FILTERS` and `MC_GID_INDEX`. If the
+    /// last one is unset, `NCCL_IB_GID_INDEX` is used.
     pub choice: DeviceSelection,
     /// `MC_PKEY_INDEX`: partition key (P_Key) index.
     pub pkey_index: u16,
@@ -21,8 +21,8 @@ pub struct RdmaSettings {
     pub traffic_class: u8,
     /// `MC_IB_SL`: service level, 0 if unset.
     pub service_level: u8,
-    /// `MC_AUTO_GID_MAX_RETRIES`: how many other GID indices to try if a queue pair cannot be connected with the first
-    /// one.
+    /// `MC_AUTO_GID_MAX_RETRIES`: how many other GID indices to try if a queue pair cannot be
+    /// connected with the first one.
     pub gid_retries: u32,
     /// `MC_NUM_QP_PER_EP`: queue pairs per endpoint. Must match on both ends.
     pub pairs_per_endpoint: usize,
@@ -34,12 +34,13 @@ pub struct RdmaSettings {
     pub sge: u32,
     /// `MC_MAX_INLINE`: writes of at most this many bytes are sent inline.
     pub inline_bytes: u32,
-    /// `MC_MAX_CQE_PER_CTX`: number of entries in a device's completion queue, and so the maximum number of outstanding
-    /// work requests on the device.
+    /// `MC_MAX_CQE_PER_CTX`: number of entries in a device's completion queue, and so the maximum
+    /// number of outstanding work requests on the device.
     pub completions: u32,
     /// `MC_SLICE_SIZE`: bytes per work request.
     pub slice_bytes: u64,
-    /// `MC_FRAGMENT_RATIO`: a remainder of at most `slice_bytes / fragment_ratio` bytes is sent with the last slice.
+    /// `MC_FRAGMENT_RATIO`: a remainder of at most `slice_bytes / fragment_ratio` bytes is sent
+    /// with the last slice.
     pub fragment_ratio: u64,
     /// `MC_RETRY_CNT`: how many times a slice is retried, each time on the next path.
     pub retries: u32,
@@ -47,22 +48,25 @@ pub struct RdmaSettings {
     pub slice_limit: Option<Duration>,
     /// `MC_MAX_MR_SIZE`: largest memory region to register at once, in bytes.
     pub region_bytes_max: u64,
-    /// `MC_ENABLE_PARALLEL_REG_MR`: register on all devices in parallel. `None` means for large regions only.
+    /// `MC_ENABLE_PARALLEL_REG_MR`: register on all devices in parallel. `None` means for large
+    /// regions only.
     pub register_in_parallel: Option<bool>,
-    /// `MC_MAX_CONCURRENT_REG_MR`: maximum number of threads that register in parallel. `None` means no limit.
+    /// `MC_MAX_CONCURRENT_REG_MR`: maximum number of threads that register in parallel. `None`
+    /// means no limit.
     pub registering_threads: Option<usize>,
     /// `MC_IB_PCI_RELAXED_ORDERING`: use PCI relaxed ordering, unless the variable is 0.
     pub relaxed_ordering: bool,
     /// `MC_RDMA_RAIL_PAUSE_SECONDS`: how long a failed path is paused.
     pub rail_pause: Duration,
-    /// `MC_CONN_PAUSE_TTL_MS`: how long to wait after a failed connection before dialing the peer again. Zero means no
-    /// pause.
+    /// `MC_CONN_PAUSE_TTL_MS`: how long to wait after a failed connection before dialing the peer
+    /// again. Zero means no pause.
     pub dial_pause: Duration,
     /// `MC_PATH_ROUNDROBIN`: choose devices in round-robin order instead of at random.
     pub round_robin: bool,
     /// `MC_ENABLE_DEST_DEVICE_AFFINITY`: prefer the peer's device with the same name as ours.
     pub same_name: bool,
-    /// `MC_ENABLE_HCA_PEER_AFFINITY` with `MC_NIC_PEER_AFFINITY`: the peer's devices to use for each of ours.
+    /// `MC_ENABLE_HCA_PEER_AFFINITY` with `MC_NIC_PEER_AFFINITY`: the peer's devices to use for
+    /// each of ours.
     pub peers_of: BTreeMap<String, Vec<String>>,
     /// `MC_RDMA_BIND_ADDRESS`: the host in our endpoint paths.
     pub bind_address: Option<String>,
@@ -156,7 +160,8 @@ impl RdmaSettings {
             bind_address: text(read, "MC_RDMA_BIND_ADDRESS"),
             topology_file: text(read, "MC_CUSTOM_TOPO_JSON"),
         };
-        // These variables have no counterpart in this engine, but an invalid value still causes a warning.
+        // These variables have no counterpart in this engine, but an invalid value still causes a
+        // warning.
         read.number(&["MC_NUM_CQ_PER_CTX"], 1..=255, 1u16);
         read.number(&["MC_NUM_COMP_CHANNELS_PER_CTX"], 1..=255, 1u16);
         read.number(&["MC_WORKERS_PER_CTX"], 1..=8, 2u16);

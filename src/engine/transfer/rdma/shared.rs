@@ -1,4 +1,5 @@
-//! State shared by the RDMA transport's modules: devices, registered memory, poller, and path health.
+//! State shared by the RDMA transport's modules: devices, registered memory, poller, and path
+//! health.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -97,8 +98,8 @@ impl PathTable for PathSnapshot<'_> {
 }
 
 impl RdmaShared {
-    /// Selects the path for a transfer between local memory at location `here` and the address `remote` in `view`'s
-    /// buffer `buffer`. Returns our device and the peer's.
+    /// Selects the path for a transfer between local memory at location `here` and the address
+    /// `remote` in `view`'s buffer `buffer`. Returns our device and the peer's.
     pub(super) fn route(
         &self,
         view: &PeerView,
@@ -170,7 +171,8 @@ impl RdmaShared {
         }
     }
 
-    /// Records a fault on the path from device `nic` to `path`. `another` is set if another path exists.
+    /// Records a fault on the path from device `nic` to `path`. `another` is set if another path
+    /// exists.
     pub(super) fn path_failed(&self, nic: usize, path: &str, another: bool, now: Mono) {
         if self.update_health(|health| health.path_failed(nic, path, another, now)) {
             tracing::info!(device = %self.nics[nic].name, peer = path, "path failed; paused temporarily");
@@ -222,15 +224,17 @@ impl RdmaShared {
     /// Reads the current address of `nic`'s port.
     ///
     /// # Errors
-    /// Fails if the host's devices cannot be read, the port is not active, or it has no usable address.
+    /// Fails if the host's devices cannot be read, the port is not active, or it has no usable
+    /// address.
     pub(super) fn address(&self, nic: &Nic) -> Result<PortAddress, DeviceOpenError> {
         let host = open::host()?;
         open::address(&host, &nic.device, nic.port, &self.settings)
     }
 
-    /// Selects the next GID index for connections from `nic` to `path`, after queue pairs with the address `gid` could
-    /// not be connected. The next one may match the peer's GID type and network. Returns false if none is left
-    /// (`MC_AUTO_GID_MAX_RETRIES`) or the GID index is configured. In both cases, the peer's override is removed.
+    /// Selects the next GID index for connections from `nic` to `path`, after queue pairs with the
+    /// address `gid` could not be connected. The next one may match the peer's GID type and
+    /// network. Returns false if none is left (`MC_AUTO_GID_MAX_RETRIES`) or the GID index is
+    /// configured. In both cases, the peer's override is removed.
     pub(super) fn next_gid(&self, nic: &Nic, path: &str, gid: &[u8; 16]) -> bool {
         let (now, tried) = nic.address_to(path);
         if now.gid != *gid {
@@ -251,7 +255,8 @@ impl RdmaShared {
         next.is_some()
     }
 
-    /// Checks the peers of `nic`'s idle endpoints and retires the endpoints whose peers do not respond.
+    /// Checks the peers of `nic`'s idle endpoints and retires the endpoints whose peers do not
+    /// respond.
     pub(super) fn check_idle_endpoints(&self, nic: &Arc<Nic>) {
         let now = (self.clock)();
         self.sweep(now);
@@ -290,8 +295,9 @@ impl RdmaShared {
         }
     }
 
-    /// Retires the endpoints of all devices. Peers can use the queue pairs of each, whichever side has connected it. Our own requests on them
-    /// are posted again on new endpoints. Queue pairs that the device has not drained within `limit` are destroyed. Returns the number of
+    /// Retires the endpoints of all devices. Peers can use the queue pairs of each, whichever side
+    /// has connected it. Our own requests on them are posted again on new endpoints. Queue pairs
+    /// that the device has not drained within `limit` are destroyed. Returns the number of
     /// endpoints.
     pub(super) fn end_endpoints(&self, limit: Duration) -> usize {
         let mut ended: Vec<(&Nic, Arc<Endpoint>)> = Vec::new();
@@ -303,16 +309,16 @@ impl RdmaShared {
         }
         let until = (self.clock)() + limit;
         for (nic, endpoint) in &ended {
-            // A queue pair with posted requests is in the error state, in which it ignores its peer. The threads that wait for the requests
-            // fetch their completions and destroy it.
+            // A queue pair with posted requests is in the error state, in which it ignores its
+            // peer. The threads that wait for the requests fetch their completions and destroy it.
             endpoint.await_destruction(|| until.since((self.clock)()));
             endpoint.abandon(nic);
         }
         ended.len()
     }
 
-    /// Withdraws `batch`'s pending requests from `ends`, and retires the endpoints on which its requests are posted.
-    /// Returns the failed fragments. None of their bytes move after that.
+    /// Withdraws `batch`'s pending requests from `ends`, and retires the endpoints on which its
+    /// requests are posted. Returns the failed fragments. None of their bytes move after that.
     pub(super) fn withdraw_batch<'a>(
         &self,
         batch: &Arc<Batch>,

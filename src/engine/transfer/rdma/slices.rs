@@ -1,13 +1,13 @@
-//! Splits an operation into slices, one per work request. Slice sizes match upstream's. No slice crosses the end of a
-//! registration on either side.
+//! Splits an operation into slices, one per work request. Slice sizes match upstream's. No slice
+//! crosses the end of a registration on either side.
 
 /// Registered address ranges, for lookup by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans {
     /// Sorted by start. Ranges with the same start keep the given order.
     sorted: Vec<Span>,
-    /// Whether any two ranges overlap. If so, the first range in the given order that contains the address is used, as
-    /// in upstream's search.
+    /// Whether any two ranges overlap. If so, the first range in the given order that contains the
+    /// address is used, as in upstream's search.
     overlapping: bool,
 }
 
@@ -58,7 +58,8 @@ impl Spans {
 pub struct SliceRule {
     /// `MC_SLICE_SIZE`, in bytes.
     pub slice: u64,
-    /// A remainder of at most this many bytes is sent with the last slice. Equals `slice` / `MC_FRAGMENT_RATIO`.
+    /// A remainder of at most this many bytes is sent with the last slice. Equals `slice` /
+    /// `MC_FRAGMENT_RATIO`.
     pub fragment: u64,
     /// The longest message that the device supports, in bytes.
     pub longest: u32,
@@ -107,7 +108,8 @@ pub struct SliceCuts<'a> {
 }
 
 impl<'a> SliceCuts<'a> {
-    /// Splits a transfer of `len` bytes between our address `local.1` and the peer's address `remote.1`.
+    /// Splits a transfer of `len` bytes between our address `local.1` and the peer's address
+    /// `remote.1`.
     pub fn new(rule: SliceRule, local: (&'a Spans, u64), remote: (&'a Spans, u64), len: u64) -> SliceCuts<'a> {
         SliceCuts { rule, local, remote, done: 0, len }
     }
@@ -211,7 +213,8 @@ mod tests {
             let touching = |lens: &[u64], base: u64| -> Vec<(u64, u64)> {
                 lens.iter().scan(base, |at, len| { let start = *at; *at += len; Some((start, *len)) }).collect()
             };
-            // Very short slices test no more than longer ones do, and are slow, so limit their number.
+            // Very short slices test no more than longer ones do, and are slow, so limit their
+            // number.
             let len = len.min(slice.min(u64::from(longest)) * 500);
             let here = touching(&here, 1 << 20);
             let there = touching(&there, 1 << 30);

@@ -9,8 +9,8 @@ use crate::transport::{DataPeer, OpCompletion, PendingOps};
 use crate::types::{BatchRules, Deadline, Op};
 use mcctl_wire::json::SegmentDescriptor;
 
-/// The peer while the generation of `link` is current. Operations that have not run by the end of the generation fail, also those that
-/// use the transport.
+/// The peer while the generation of `link` is current. Operations that have not run by the end of
+/// the generation fail, also those that use the transport.
 pub(super) struct BoundPeer {
     pub(super) peer: Arc<SharedMemoryPeer>,
     pub(super) link: Arc<MemoryLink>,

@@ -1,7 +1,8 @@
 //! The messages between a node and a client on the same host. Pure.
 //!
-//! Each message is one packet of a Unix socket. Numbers are little-endian. The first message in each direction contains
-//! the version. A peer closes the connection after a message that it cannot decode.
+//! Each message is one packet of a Unix socket. Numbers are little-endian. The first message in
+//! each direction contains the version. A peer closes the connection after a message that it cannot
+//! decode.
 
 use mcctl_wire::json::SHARED_MEMORY_TOKEN_BYTES;
 
@@ -45,7 +46,8 @@ pub struct LinkRequest {
     pub token: [u8; SHARED_MEMORY_TOKEN_BYTES],
 }
 
-/// The node's response to a [`LinkRequest`]. For [`LinkPurpose::Regions`], the descriptor of its generation counter is attached.
+/// The node's response to a [`LinkRequest`]. For [`LinkPurpose::Regions`], the descriptor of its
+/// generation counter is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkReply {
     pub version: u32,
@@ -179,7 +181,8 @@ pub fn encode_regions(regions: &[RegionMessage]) -> Vec<u8> {
     bytes
 }
 
-/// Decodes regions. Returns `None` if the message is malformed, or if a region is empty or exceeds the address space.
+/// Decodes regions. Returns `None` if the message is malformed, or if a region is empty or exceeds
+/// the address space.
 pub fn decode_regions(bytes: &[u8]) -> Option<Vec<RegionMessage>> {
     let (mut at, count, _) = body(bytes, REGIONS, REGION_BYTES, REGIONS_PER_MESSAGE)?;
     let mut region = || {
@@ -241,7 +244,8 @@ pub fn encode_outcomes(outcomes: &[WriteOutcome]) -> Vec<u8> {
     bytes
 }
 
-/// Decodes `count` results. Returns `None` if the message is malformed, or has another number of results.
+/// Decodes `count` results. Returns `None` if the message is malformed, or has another number of
+/// results.
 pub fn decode_outcomes(bytes: &[u8], count: usize) -> Option<Vec<WriteOutcome>> {
     let (at, found, _) = body(bytes, OUTCOMES, 1, WRITES_MAX)?;
     (found == count).then_some(())?;

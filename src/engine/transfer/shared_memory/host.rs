@@ -16,7 +16,8 @@ use mcctl_wire::json::{SHARED_MEMORY_TOKEN_BYTES, SharedMemoryDescriptor};
 /// Maximum number of files in the directory that are examined for unused sockets.
 const FILES_MAX: usize = 1000;
 
-/// An engine's server for clients on this host. It starts with the first region that such clients can map.
+/// An engine's server for clients on this host. It starts with the first region that such clients
+/// can map.
 pub struct SharedMemoryHost {
     settings: SharedMemorySettings,
     regions: Arc<RwLock<Regions>>,
@@ -96,7 +97,8 @@ impl SharedMemoryHost {
         self.with_server(SharedMemoryServer::end_generation);
     }
 
-    /// Calls [`SharedMemoryServer::end_inbound`], if the server runs. Returns the number of connections.
+    /// Calls [`SharedMemoryServer::end_inbound`], if the server runs. Returns the number of
+    /// connections.
     pub fn end_inbound(&self) -> usize {
         self.with_server(SharedMemoryServer::end_inbound).unwrap_or(0)
     }

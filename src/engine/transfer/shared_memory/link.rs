@@ -47,7 +47,8 @@ impl MemoryLink {
     /// Connects to the server and maps the node's memory. `now` is the time on the engine's clock.
     ///
     /// # Errors
-    /// `ConnectionRefused` or `NotFound` if the server is not on this host. Otherwise, it is not usable.
+    /// `ConnectionRefused` or `NotFound` if the server is not on this host. Otherwise, it is not
+    /// usable.
     pub(super) fn open(server: &ServerIdentity, now: Mono) -> io::Result<MemoryLink> {
         let before = clock::monotonic();
         let socket = connect(server, LinkPurpose::Regions)?;
@@ -85,13 +86,14 @@ impl MemoryLink {
         Ok(MemoryLink { socket, regions, counter, generation, is_clock_shared, opened: now })
     }
 
-    /// Whether the bytes that were read through this link so far are those that the node had at these addresses. False if
-    /// the node has ended.
+    /// Whether the bytes that were read through this link so far are those that the node had at
+    /// these addresses. False if the node has ended.
     pub(super) fn is_current(&self) -> bool {
         self.counter.current() == Some(self.generation)
     }
 
-    /// Returns the mapping that contains a range of the node's memory, and the range's offset in it.
+    /// Returns the mapping that contains a range of the node's memory, and the range's offset in
+    /// it.
     pub(super) fn find(&self, address: u64, length: usize) -> Option<(&SharedView, usize)> {
         let behind = self.regions.partition_point(|region| region.address <= address);
         let region = &self.regions[behind.checked_sub(1)?];
@@ -100,7 +102,8 @@ impl MemoryLink {
     }
 }
 
-/// Connects to a node's server for `purpose`, and checks that it may share memory with this process. The reply has not been received.
+/// Connects to a node's server for `purpose`, and checks that it may share memory with this
+/// process. The reply has not been received.
 pub(super) fn connect(server: &ServerIdentity, purpose: LinkPurpose) -> io::Result<PacketSocket> {
     let socket = PacketSocket::connect(&server.address, OPEN_LIMIT)?;
     if !may_share(effective_user(), socket.peer_user()?) {
@@ -111,7 +114,8 @@ pub(super) fn connect(server: &ServerIdentity, purpose: LinkPurpose) -> io::Resu
     Ok(socket)
 }
 
-/// Checks the server's reply. The server closes the connection without a reply if the token is wrong.
+/// Checks the server's reply. The server closes the connection without a reply if the token is
+/// wrong.
 pub(super) fn accepted(bytes: &[u8]) -> io::Result<LinkReply> {
     if bytes.is_empty() {
         return Err(invalid("the server refused the connection"));

@@ -43,7 +43,8 @@ impl LinkSlot {
         Arc::new(LinkSlot { server, segment, clock, state, writes: WritePool::default() })
     }
 
-    /// Returns the current link. Opens one if there is none, unless another thread is doing so or an attempt has failed recently.
+    /// Returns the current link. Opens one if there is none, unless another thread is doing so or
+    /// an attempt has failed recently.
     pub(super) fn acquire(self: &Arc<Self>) -> Option<Arc<MemoryLink>> {
         let now = (self.clock)();
         {
@@ -62,7 +63,8 @@ impl LinkSlot {
         let opened = MemoryLink::open(&self.server, now);
         let mut state = self.state();
         state.opening = false;
-        // The state stays locked until it contains the link, because the thread may see the end of the connection at once.
+        // The state stays locked until it contains the link, because the thread may see the end of
+        // the connection at once.
         match opened.and_then(|link| self.watch(&link.socket).map(|()| Arc::new(link))) {
             Ok(link) => {
                 tracing::info!(segment = %self.segment, "reading the segment's memory directly, because it is on this host");

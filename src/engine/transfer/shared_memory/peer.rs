@@ -1,4 +1,5 @@
-//! A node on this host as a peer: operations that can use shared memory do, and the others use the engine's transport.
+//! A node on this host as a peer: operations that can use shared memory do, and the others use the
+//! engine's transport.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub struct SharedMemoryPeer {
 }
 
 impl SharedMemoryPeer {
-    /// Creates a peer for the process that `transport` reaches, and whose segment is `segment`. Does not open a connection yet.
+    /// Creates a peer for the process that `transport` reaches, and whose segment is `segment`.
+    /// Does not open a connection yet.
     pub fn new(
         transport: Arc<dyn DataPeer>,
         descriptor: SharedMemoryDescriptor,
@@ -40,7 +42,8 @@ impl SharedMemoryPeer {
         SharedMemoryPeer { transport, descriptor, segment, clock, slot }
     }
 
-    /// Copies from the node's memory. If the node ends transfers in the meantime, the copying stops, and all reads have failed.
+    /// Copies from the node's memory. If the node ends transfers in the meantime, the copying
+    /// stops, and all reads have failed.
     fn read(&self, link: &MemoryLink, ops: &[&Op], deadline: Deadline) -> Vec<Result<(), TransferFault>> {
         let read = |op: &&Op| {
             if !link.is_current() {
@@ -59,7 +62,8 @@ impl SharedMemoryPeer {
         ops.iter().map(|_| Err(self.ended())).collect()
     }
 
-    /// Requests writes. `None` for a write that has not been sent, and that the transport can carry out.
+    /// Requests writes. `None` for a write that has not been sent, and that the transport can carry
+    /// out.
     fn write(&self, link: &MemoryLink, ops: &[&Op], deadline: Deadline) -> Vec<Option<Result<(), TransferFault>>> {
         let pool = &self.slot.writes;
         let server = &self.slot.server;
@@ -68,7 +72,8 @@ impl SharedMemoryPeer {
         let mut replaced = false;
         while let Ok(mut connection) = taken {
             taken = Err(NoConnection::Unavailable);
-            // The order matters: a process that is stopped between the two calculates an earlier deadline.
+            // The order matters: a process that is stopped between the two calculates an earlier
+            // deadline.
             let monotonic = clock::monotonic();
             let now = (self.clock)();
             let left = deadline.left(now);
@@ -93,7 +98,8 @@ impl SharedMemoryPeer {
                     }
                     taken = Ok(connection);
                 }
-                // The node closes connections when it ends transfers, also those that are not in use.
+                // The node closes connections when it ends transfers, also those that are not in
+                // use.
                 Err(WriteFault::Unsent(error)) if !replaced => {
                     tracing::debug!(segment = %self.segment, %error, "the node has closed a connection for writes");
                     replaced = true;

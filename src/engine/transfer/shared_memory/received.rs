@@ -45,7 +45,8 @@ impl ReceivedBuffers {
         ReceivedBuffers { slots, budget: Arc::clone(budget) }
     }
 
-    /// Replaces the buffer in `slot`. A file that cannot be used leaves the slot empty, so that writes from it fail.
+    /// Replaces the buffer in `slot`. A file that cannot be used leaves the slot empty, so that
+    /// writes from it fail.
     pub(super) fn set(&mut self, slot: u32, file: OwnedFd, length: u64) {
         let Some(slot) = usize::try_from(slot).ok().and_then(|slot| self.slots.get_mut(slot)) else { return };
         *slot = None;

@@ -1,4 +1,5 @@
-//! The work of a connection's thread: it sends the node's memory to the client, or copies from the client's buffers.
+//! The work of a connection's thread: it sends the node's memory to the client, or copies from the
+//! client's buffers.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,8 @@ use crate::shared_memory::server::ServerState;
 use mcctl_sys::packet_socket::PacketSocket;
 use mcctl_sys::{Memory, Slice, clock};
 
-/// Maximum number of regions that clients receive. Clients access the others over the engine's transport.
+/// Maximum number of regions that clients receive. Clients access the others over the engine's
+/// transport.
 const SHARED_REGIONS_MAX: usize = 1024;
 /// Number of bytes after which the era and the deadline are checked again.
 const COPY_BYTES: usize = 16 << 20;
@@ -56,7 +58,8 @@ impl ServerState {
     }
 
     fn send_regions(&self, socket: &PacketSocket) -> io::Result<()> {
-        // Read before the list. If a region is removed between the two, both the list and the number are outdated.
+        // Read before the list. If a region is removed between the two, both the list and the
+        // number are outdated.
         let generation = self.generation.current();
         let memories: Vec<Arc<Memory>> = {
             let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! The node's side: accepts clients on this host, and ends their connections.
 //!
-//! Only processes that may share memory with this one get beyond the first check. Each connection has a thread, so a
-//! slow client delays only itself.
+//! Only processes that may share memory with this one get beyond the first check. Each connection
+//! has a thread, so a slow client delays only itself.
 
 use std::collections::HashMap;
 use std::io;
@@ -60,7 +60,8 @@ pub(super) struct ServedConnection {
 }
 
 impl SharedMemoryServer {
-    /// Listens at `address`, and serves the memory in `regions` that other processes can map. Clients must send `token`.
+    /// Listens at `address`, and serves the memory in `regions` that other processes can map.
+    /// Clients must send `token`.
     ///
     /// # Errors
     /// Fails if the address cannot be used, or if the host does not support sealed memfds.
@@ -103,20 +104,23 @@ impl SharedMemoryServer {
         self.state.end_connections(|connection| connection.purpose == Some(LinkPurpose::Regions));
     }
 
-    /// Makes the reads of clients that have mapped memory so far fail from now on. Call it before [`TransferEra::end`]: a connection that is
-    /// accepted in the next era then has the next generation, so a client does not use it for earlier writes.
+    /// Makes the reads of clients that have mapped memory so far fail from now on. Call it before
+    /// [`TransferEra::end`]: a connection that is accepted in the next era then has the next
+    /// generation, so a client does not use it for earlier writes.
     pub fn end_generation(&self) {
         self.state.generation.increment();
     }
 
-    /// Ends all access to the memory that clients have mapped so far: their reads fail from now on, and they release their mappings. Call it
-    /// after [`TransferEra::end`], or after a region has been removed. Returns the number of connections.
+    /// Ends all access to the memory that clients have mapped so far: their reads fail from now on,
+    /// and they release their mappings. Call it after [`TransferEra::end`], or after a region has
+    /// been removed. Returns the number of connections.
     pub fn end_inbound(&self) -> usize {
         self.state.generation.increment();
         self.state.end_connections(|_| true)
     }
 
-    /// Returns the counters for writes that this node has copied. Reads are not counted, because clients copy the bytes themselves.
+    /// Returns the counters for writes that this node has copied. Reads are not counted, because
+    /// clients copy the bytes themselves.
     pub fn counters(&self) -> TargetCounters {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let ServerState { meter, rejected, accepted, refused, .. } = &*self.state;
@@ -209,7 +213,8 @@ impl ServerState {
             }
             connections.insert(id, ServedConnection { socket: Arc::clone(&socket), purpose: None });
         }
-        // The connection is in the table, so an era that begins from here on also ends the connection.
+        // The connection is in the table, so an era that begins from here on also ends the
+        // connection.
         let era = self.eras.current();
         if self.stopping.load(Ordering::SeqCst) {
             socket.close();

@@ -14,10 +14,12 @@ pub(super) const SOCKET_EXTENSION: &str = "mcctl-shm";
 pub struct SharedMemorySettings {
     /// Whether to share memory with other processes, and to use theirs.
     pub enabled: bool,
-    /// Directory of the sockets. `None` means sockets without a file, which connect only processes in the same network namespace.
+    /// Directory of the sockets. `None` means sockets without a file, which connect only processes
+    /// in the same network namespace.
     ///
-    /// An engine creates its socket in this directory. It also searches this directory for other engines' sockets, and ignores the
-    /// directories that they announce: containers may have mounted the volume at different paths.
+    /// An engine creates its socket in this directory. It also searches this directory for other
+    /// engines' sockets, and ignores the directories that they announce: containers may have
+    /// mounted the volume at different paths.
     pub directory: Option<PathBuf>,
 }
 
@@ -39,8 +41,8 @@ pub enum SocketDirectoryError {
 }
 
 impl SharedMemorySettings {
-    /// Parses the value of the flag or variable with the directory. A relative path is made absolute, because other processes have another
-    /// working directory. Empty means `None`.
+    /// Parses the value of the flag or variable with the directory. A relative path is made
+    /// absolute, because other processes have another working directory. Empty means `None`.
     pub fn directory_from(text: impl AsRef<Path>) -> Option<PathBuf> {
         let text = Some(text.as_ref()).filter(|text| !text.as_os_str().is_empty())?;
         // Fails only if the working directory does not exist.
@@ -90,8 +92,9 @@ impl SharedMemorySettings {
 /// The user to which the kernel maps users from outside a container's user namespace.
 const UNMAPPED_USER: u32 = 65_534;
 
-/// Whether a client of user `client` and a node of user `node` may share memory: they have the same user, or the client is root. Processes of
-/// the user 65534 do not share memory, because the kernel also reports that number for unknown users.
+/// Whether a client of user `client` and a node of user `node` may share memory: they have the same
+/// user, or the client is root. Processes of the user 65534 do not share memory, because the kernel
+/// also reports that number for unknown users.
 pub fn may_share(client: u32, node: u32) -> bool {
     client == 0 || (client == node && client != UNMAPPED_USER)
 }

@@ -48,8 +48,9 @@ impl WriteConnection {
         self.buffers.iter().any(|buffer| buffer.strong_count() == 0)
     }
 
-    /// Requests the first of `ops`, up to the limits of one request. They are writes from memory in a memfd. `deadline` is on the monotonic
-    /// clock, and `left` is the time until then. Returns their outcomes, at least one.
+    /// Requests the first of `ops`, up to the limits of one request. They are writes from memory in
+    /// a memfd. `deadline` is on the monotonic clock, and `left` is the time until then. Returns
+    /// their outcomes, at least one.
     pub(super) fn write(
         &mut self,
         ops: &[&Op],
@@ -78,7 +79,8 @@ impl WriteConnection {
         self.receive(count).map_err(WriteFault::Unanswered)
     }
 
-    /// The slot that holds `memory`, or one for it: empty, or with a buffer that this request does not use.
+    /// The slot that holds `memory`, or one for it: empty, or with a buffer that this request does
+    /// not use.
     fn slot_of(&mut self, memory: &Arc<Memory>, used: &[bool]) -> Option<usize> {
         if let Some(known) = self.buffers.iter().position(|known| is_same(known, memory)) {
             return Some(known);

@@ -9,7 +9,8 @@ use mcctl_base::Mono;
 
 /// Maximum number of connections. Further threads use the engine's transport.
 const CONNECTIONS_MAX: usize = 8;
-/// No connection is opened in this time after an attempt has failed, or after the node could not read a buffer.
+/// No connection is opened in this time after an attempt has failed, or after the node could not
+/// read a buffer.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// At most [`CONNECTIONS_MAX`] connections, each of which one thread uses at a time.

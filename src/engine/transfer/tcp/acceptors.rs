@@ -73,8 +73,8 @@ impl AcceptorPool {
         }
     }
 
-    /// Closes all connections. Their threads serve what the kernel has received, and end. Returns the number of connections, and the id
-    /// after the last one.
+    /// Closes all connections. Their threads serve what the kernel has received, and end. Returns
+    /// the number of connections, and the id after the last one.
     pub(super) fn close_all(&mut self) -> (usize, u64) {
         let ids: Vec<u64> = self.open.keys().copied().collect();
         ids.iter().for_each(|id| self.close(*id));
@@ -98,7 +98,8 @@ impl AcceptorPool {
     }
 }
 
-/// Returns true if a peer established the connection after `since`. If it was at about that time, returns false.
+/// Returns true if a peer established the connection after `since`. If it was at about that time,
+/// returns false.
 #[expect(clippy::disallowed_methods, reason = "compared with the kernel's times")]
 fn is_established_since(stream: &TcpStream, since: Instant) -> bool {
     let elapsed = Instant::now().duration_since(since);

@@ -1,5 +1,5 @@
-//! Splits a batch into requests, which mover threads take one after another. Large operations are split into chunks if
-//! several threads move them. Small ones are sent together in a run.
+//! Splits a batch into requests, which mover threads take one after another. Large operations are
+//! split into chunks if several threads move them. Small ones are sent together in a run.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,7 +40,8 @@ impl<'a> BatchRequests<'a> {
         BatchRequests { ops, cuts: Some(ops.iter().enumerate().flat_map(parts).collect()), next: AtomicUsize::new(0) }
     }
 
-    /// Takes the next request. Zero-byte operations succeed without a request, since targets reject them.
+    /// Takes the next request. Zero-byte operations succeed without a request, since targets reject
+    /// them.
     pub(super) fn next(&self) -> Option<RangeRequest> {
         let part = self.next.fetch_add(1, Ordering::Relaxed);
         match &self.cuts {
@@ -55,8 +56,8 @@ impl<'a> BatchRequests<'a> {
         }
     }
 
-    /// Takes the next run: at most `most` requests in one direction, and at most [`RUN_BYTES`] in total unless the run
-    /// is a single request. Returns an empty run if no requests are left.
+    /// Takes the next run: at most `most` requests in one direction, and at most [`RUN_BYTES`] in
+    /// total unless the run is a single request. Returns an empty run if no requests are left.
     pub(super) fn next_run(&self, most: usize) -> Vec<RangeRequest> {
         let mut run: Vec<RangeRequest> = self.next().into_iter().collect();
         let mut bytes: usize = run.iter().map(|first| first.local.len()).sum();
@@ -65,7 +66,8 @@ impl<'a> BatchRequests<'a> {
         {
             let mut left = self.ops.iter().skip(self.next.load(Ordering::Relaxed));
             let fits = |op: &Op| op.kind == first.kind && bytes + op.local.len() <= RUN_BYTES;
-            // Chunks distributed among several threads are large, so each is sent in a run of its own.
+            // Chunks distributed among several threads are large, so each is sent in a run of its
+            // own.
             let fits = self.cuts.is_none() && left.find(|op| !op.local.is_empty()).is_some_and(fits);
             let Some(next) = fits.then(|| self.next()).flatten() else { break };
             bytes += next.local.len();

@@ -4,8 +4,8 @@
 //! request  u64 size | u64 address | u8 opcode: 0 read, 1 write, 0x80 = version 2 | 7 bytes of padding     (24 bytes)
 //! status   u64 = 0x4D435456_00000000 | code, code 0 = done, 1 = address rejected                           (8 bytes)
 //! ```
-//! All fields are little-endian. The padding is C struct padding: zeros since 0.3.13, garbage before that, so it is
-//! ignored. Version 1 has no status frames.
+//! All fields are little-endian. The padding is C struct padding: zeros since 0.3.13, garbage
+//! before that, so it is ignored. Version 1 has no status frames.
 
 use crate::types::OpKind;
 
@@ -53,7 +53,8 @@ impl RequestFrame {
         bytes
     }
 
-    /// Decodes a header. Every byte sequence is valid: anything but a write is a read, as in upstream's servers.
+    /// Decodes a header. Every byte sequence is valid: anything but a write is a read, as in
+    /// upstream's servers.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> RequestFrame {
         let (words, rest) = bytes.as_chunks::<8>();
         debug_assert!(rest.is_empty() && words.len() == 3, "24 bytes are three 8-byte words");

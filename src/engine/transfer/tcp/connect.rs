@@ -14,7 +14,8 @@ const RESOLVE_LIMIT: Duration = Duration::from_secs(3);
 /// Maximum number of addresses to try per name.
 const ADDRESSES_MAX: usize = 4;
 
-/// Resolves `at`. Names are resolved on a separate thread, because the system resolver has no time limit.
+/// Resolves `at`. Names are resolved on a separate thread, because the system resolver has no time
+/// limit.
 ///
 /// # Errors
 /// Fails with the resolver's error, or with `TimedOut`.
@@ -38,7 +39,8 @@ pub(super) fn resolve(at: &HostPort, limit: Duration) -> io::Result<Vec<SocketAd
     Ok(found)
 }
 
-/// Connects to the first of `addresses` that responds. Blocking calls on the connection wake up every [`TICK`].
+/// Connects to the first of `addresses` that responds. Blocking calls on the connection wake up
+/// every [`TICK`].
 ///
 /// # Errors
 /// Fails with the last address's error, which may be `TimedOut`.

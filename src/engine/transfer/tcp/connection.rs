@@ -1,10 +1,11 @@
 //! A connection to a target, over which runs of requests are sent one after another.
 //!
-//! The protocol has no request numbers, and upstream's initiators send a header only after the previous request has
-//! ended. But upstream's targets read one header at a time from the stream, so several requests can be in flight, and
-//! are served in order. A run of small requests costs the initiator two system calls in total, instead of two per
-//! request. After rejecting a request, the target closes the connection without reading the requests that follow.
-//! Version 1 targets may serve only one request per connection, so no runs are sent to them.
+//! The protocol has no request numbers, and upstream's initiators send a header only after the
+//! previous request has ended. But upstream's targets read one header at a time from the stream, so
+//! several requests can be in flight, and are served in order. A run of small requests costs the
+//! initiator two system calls in total, instead of two per request. After rejecting a request, the
+//! target closes the connection without reading the requests that follow. Version 1 targets may
+//! serve only one request per connection, so no runs are sent to them.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -22,8 +23,8 @@ use crate::{TransferError, TransferStep};
 use mcctl_sys::socket::{ReceivePart, SendPart};
 use mcctl_sys::{Slice, socket};
 
-/// Maximum number of requests in a run. With a status and a body each, they use as many buffers as one system call
-/// accepts.
+/// Maximum number of requests in a run. With a status and a body each, they use as many buffers as
+/// one system call accepts.
 pub(super) const RUN_MAX: usize = socket::PARTS_MAX / 2;
 
 /// A request on one connection.
@@ -54,7 +55,8 @@ pub(super) struct DataConnection {
     version: FramingVersion,
     limits: StepLimits,
     names: Arc<PeerNames>,
-    /// Whether the connection has served a request. If so, the peer may have closed it in the meantime.
+    /// Whether the connection has served a request. If so, the peer may have closed it in the
+    /// meantime.
     served: bool,
 }
 
@@ -79,11 +81,12 @@ impl DataConnection {
         self.served && socket::is_closed_by_peer(&self.stream)
     }
 
-    /// Sends the requests in `run`, with the bytes of writes. All must have the same direction, and there may be at
-    /// most [`RUN_MAX`].
+    /// Sends the requests in `run`, with the bytes of writes. All must have the same direction, and
+    /// there may be at most [`RUN_MAX`].
     ///
     /// # Errors
-    /// Fails with the first failed request. The target has not read the requests after a rejected one.
+    /// Fails with the first failed request. The target has not read the requests after a rejected
+    /// one.
     pub(super) fn start(&mut self, run: &[RangeRequest], monitor: &mut ProgressMonitor<'_>) -> Result<(), RunFailure> {
         let mut headers = [[0; HEADER_BYTES]; RUN_MAX];
         let mut total = run.len() * HEADER_BYTES;
@@ -115,8 +118,8 @@ impl DataConnection {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // A target that rejects a write sends a status and closes the connection. That status explains the
-                    // failure better than this error.
+                    // A target that rejects a write sends a status and closes the connection. That
+                    // status explains the failure better than this error.
                     let answered = self.early_responses(run, done)?;
                     return Err((answered, self.lost(TransferStep::Request, error, answered > 0)));
                 }
@@ -147,8 +150,8 @@ impl DataConnection {
         }
     }
 
-    /// Checks, without waiting, for responses that arrived before everything was sent. Returns the number of finished
-    /// requests.
+    /// Checks, without waiting, for responses that arrived before everything was sent. Returns the
+    /// number of finished requests.
     fn early_responses(&self, run: &[RangeRequest], sent: usize) -> Result<usize, RunFailure> {
         if self.version == FramingVersion::V1 || run[0].kind == OpKind::Read {
             return Ok(0);
@@ -175,8 +178,8 @@ impl DataConnection {
         let head = if self.version == FramingVersion::V2 { STATUS_BYTES } else { 0 };
         let bytes = |request: &RangeRequest| if request.kind == OpKind::Read { request.local.len() } else { 0 };
         let total: usize = run.iter().map(|request| head + bytes(request)).sum();
-        // The index of the current request (all earlier ones are done), the byte at which its response begins, and the
-        // bytes received so far.
+        // The index of the current request (all earlier ones are done), the byte at which its
+        // response begins, and the bytes received so far.
         let mut at = 0;
         let mut begin = 0;
         let mut done = 0;
@@ -239,9 +242,10 @@ impl DataConnection {
         nix::sys::socket::recv(self.stream.as_raw_fd(), &mut [0], flags) != Err(nix::errno::Errno::EAGAIN)
     }
 
-    /// Waits for the target to close the connection, because version 1 does not acknowledge writes. After we shut down
-    /// our half of the connection, a target that has read every byte closes the connection normally, and one that left
-    /// bytes unread resets it. The connection cannot be used afterward.
+    /// Waits for the target to close the connection, because version 1 does not acknowledge writes.
+    /// After we shut down our half of the connection, a target that has read every byte closes the
+    /// connection normally, and one that left bytes unread resets it. The connection cannot be used
+    /// afterward.
     fn wait_for_close(&self, monitor: &mut ProgressMonitor<'_>) -> Result<(), TransferFault> {
         self.stream.shutdown(Shutdown::Write).map_err(|e| self.lost(TransferStep::Status, e, false))?;
         let mut byte = [0; 1];
@@ -290,9 +294,9 @@ impl DataConnection {
         TransferFault { error, class: if self.served && !answered { FaultClass::Stale } else { FaultClass::Gone } }
     }
 
-    /// Closes the connection after a failure. The caller reports the failure or retries, so the rest of a write must
-    /// not arrive later, when another object may occupy the target range. (Bytes that have already arrived cannot be
-    /// recalled.)
+    /// Closes the connection after a failure. The caller reports the failure or retries, so the
+    /// rest of a write must not arrive later, when another object may occupy the target range.
+    /// (Bytes that have already arrived cannot be recalled.)
     pub(super) fn discard(self) {
         if let Err(error) = socket::discard_on_close(&self.stream) {
             tracing::debug!(%error, "cannot set SO_LINGER");

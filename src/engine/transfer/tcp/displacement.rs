@@ -1,16 +1,19 @@
-//! Which connection of the target is closed to admit another one, when their number is at its limit.
+//! Which connection of the target is closed to admit another one, when their number is at its
+//! limit.
 //!
-//! What counts is complete requests, because a peer that sends a byte now and then could otherwise hold a connection for ever. In this
-//! order, a connection is closed
+//! What counts is complete requests, because a peer that sends a byte now and then could otherwise
+//! hold a connection for ever. In this order, a connection is closed
 //!
-//! 1. that has not completed a request within [`UNFINISHED_MIN`] of its accept, or whose current request has taken as long and moves fewer
-//!    than [`RATE_MIN`] bytes per second;
+//! 1. that has not completed a request within [`UNFINISHED_MIN`] of its accept, or whose current
+//!    request has taken as long and moves fewer than [`RATE_MIN`] bytes per second;
 //! 2. whose last request was complete [`IDLE_MIN`] ago;
 //! 3. of an address with more than half of the connections, that has not sent a request yet;
-//! 4. of such an address, that is between two requests, if the new one comes from an address with few connections.
+//! 4. of such an address, that is between two requests, if the new one comes from an address with
+//!    few connections.
 //!
-//! Otherwise, the new connection is refused. In each step, the address with the most connections comes first, so that one address does not
-//! displace the others. A transfer that makes progress is never ended.
+//! Otherwise, the new connection is refused. In each step, the address with the most connections
+//! comes first, so that one address does not displace the others. A transfer that makes progress is
+//! never ended.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -22,11 +25,14 @@ use mcctl_base::Mono;
 
 /// An honest peer sends its first request at once, and a request moves bytes all the time.
 pub(super) const UNFINISHED_MIN: Duration = Duration::from_secs(5);
-/// Minimum average rate of a request in bytes per second. 4,096 connections that share a link of 10 Gbit/s have more.
+/// Minimum average rate of a request in bytes per second. 4,096 connections that share a link of
+/// 10 Gbit/s have more.
 pub(super) const RATE_MIN: u64 = 64 << 10;
-/// A connection without a request for this long may be closed. A 0.3.13 initiator then fails its next request.
+/// A connection without a request for this long may be closed. A 0.3.13 initiator then fails its
+/// next request.
 pub(super) const IDLE_MIN: Duration = Duration::from_secs(60);
-/// A new connection has precedence over those of an address with most of the table if its own address has less than this part of it.
+/// A new connection has precedence over those of an address with most of the table if its own
+/// address has less than this part of it.
 const FEW: usize = 8;
 
 /// An address, or the network of an IPv6 host: a host may use all addresses of its /64.
@@ -42,7 +48,8 @@ impl PeerAddress {
     }
 }
 
-/// What a connection has done. Only the thread that serves it changes it. Times are in nanoseconds, and 0 for none.
+/// What a connection has done. Only the thread that serves it changes it. Times are in nanoseconds,
+/// and 0 for none.
 #[derive(Debug)]
 pub(super) struct ConnectionActivity {
     peer: PeerAddress,
@@ -88,13 +95,15 @@ impl ConnectionActivity {
         self.busy_since.load(Ordering::Relaxed) == 0 && self.completed.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the use of connection `id` at `now`. `total` returns the number of bytes that the kernel has moved in both directions.
+    /// Returns the use of connection `id` at `now`. `total` returns the number of bytes that the
+    /// kernel has moved in both directions.
     pub(super) fn usage(&self, id: u64, now: Mono, total: impl FnOnce() -> u64) -> ConnectionUse {
         let time = |at: &AtomicU64| Some(Mono(at.load(Ordering::Relaxed))).filter(|at| *at != Mono::ZERO);
         let phase = match (time(&self.busy_since), time(&self.completed)) {
             (Some(since), _) => {
                 let took = now.since(since);
-                // A request may have ended between the two loads; the difference is then too small, and so is the time.
+                // A request may have ended between the two loads; the difference is then too small,
+                // and so is the time.
                 let bytes = total().saturating_sub(self.done_bytes.load(Ordering::Relaxed));
                 let expected = u128::from(RATE_MIN) * took.as_millis() / 1000;
                 match took < UNFINISHED_MIN || u128::from(bytes) >= expected {
@@ -130,8 +139,8 @@ enum Phase {
     Idle { since: Mono },
 }
 
-/// Returns the connection to close for a new one from `newcomer`, and since when it has completed no request. `max` is the number of
-/// connections at which the table is full.
+/// Returns the connection to close for a new one from `newcomer`, and since when it has completed
+/// no request. `max` is the number of connections at which the table is full.
 pub(super) fn to_displace(
     connections: &[ConnectionUse],
     newcomer: IpAddr,
@@ -190,7 +199,8 @@ mod tests {
         activity
     }
 
-    /// The index of the connection that is closed for one from `newcomer`. Each connection has moved `bytes` of its request.
+    /// The index of the connection that is closed for one from `newcomer`. Each connection has
+    /// moved `bytes` of its request.
     fn closed(connections: &[ConnectionActivity], bytes: u64, newcomer: [u8; 4]) -> Option<u64> {
         let uses: Vec<_> = (0..).zip(connections).map(|(id, activity)| activity.usage(id, NOW, || bytes)).collect();
         to_displace(&uses, IpAddr::from(newcomer), MAX, NOW).map(|(id, _)| id)

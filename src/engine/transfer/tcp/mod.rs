@@ -1,15 +1,18 @@
 //! The TCP transport.
 //!
-//! Both ends deliberately block on plain sockets. A request takes so little work that system calls and wake-ups
-//! dominate, and a design with one blocking thread per connection needs the fewest of them. Each end makes two calls
-//! per request. The initiator sends the header, then receives the status and bytes in place. The target receives the
-//! header, then sends the status, and the bytes directly from registered memory. A readiness loop would add a wait and
-//! a hand-over to another thread. So the initiator's work is done by the thread that waits for the result, and the
-//! target has one thread with a small stack per connection. Connections are few (four per peer, kept open) and bounded.
-//! A batch's small requests are sent in runs, so that two calls serve up to 32 of them.
+//! Both ends deliberately block on plain sockets. A request takes so little work that system calls
+//! and wake-ups dominate, and a design with one blocking thread per connection needs the fewest of
+//! them. Each end makes two calls per request. The initiator sends the header, then receives the
+//! status and bytes in place. The target receives the header, then sends the status, and the bytes
+//! directly from registered memory. A readiness loop would add a wait and a hand-over to another
+//! thread. So the initiator's work is done by the thread that waits for the result, and the target
+//! has one thread with a small stack per connection. Connections are few (four per peer, kept open)
+//! and bounded. A batch's small requests are sent in runs, so that two calls serve up to 32 of
+//! them.
 //!
-//! Bytes move between the socket and registered memory without another copy (`sys::socket`). Unlike the control plane,
-//! this module opens sockets and threads without `Env`. It still gets the time from `Env`.
+//! Bytes move between the socket and registered memory without another copy (`sys::socket`). Unlike
+//! the control plane, this module opens sockets and threads without `Env`. It still gets the time
+//! from `Env`.
 
 mod acceptors;
 mod batch_requests;
@@ -73,8 +76,8 @@ impl StartTransport for TcpTransport {
         TcpSettings::read(read)
     }
 
-    /// Listens on a free port and serves the registered memory to peers. The handshake port's host is announced to
-    /// them.
+    /// Listens on a free port and serves the registered memory to peers. The handshake port's host
+    /// is announced to them.
     ///
     /// # Errors
     /// Fails if no port is free or no thread can be started.
@@ -131,8 +134,8 @@ impl DataTransport for TcpTransport {
     }
 }
 
-/// Returns the data plane address in `descriptor`, and the framing version to use. The directory has already filled in
-/// the host.
+/// Returns the data plane address in `descriptor`, and the framing version to use. The directory
+/// has already filled in the host.
 fn data_endpoint(
     descriptor: &SegmentDescriptor,
     framing: Framing,

@@ -1,8 +1,9 @@
 //! The initiator: runs batches on one target over the connections to it.
 //!
-//! The thread that waits for a batch moves its bytes. A single thread can send a batch of small operations in runs over
-//! several connections: while it receives the responses to one run, the target prepares the responses to the others,
-//! and neither side sleeps. A large batch gets more threads if there are enough processors.
+//! The thread that waits for a batch moves its bytes. A single thread can send a batch of small
+//! operations in runs over several connections: while it receives the responses to one run, the
+//! target prepares the responses to the others, and neither side sleeps. A large batch gets more
+//! threads if there are enough processors.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,8 +28,8 @@ use mcctl_base::HostPort;
 use mcctl_sys::Memory;
 use mcctl_wire::json::SegmentDescriptor;
 
-/// Maximum operation size at which one thread spreads a batch over several connections. With larger operations, one
-/// connection keeps the thread busy.
+/// Maximum operation size at which one thread spreads a batch over several connections. With larger
+/// operations, one connection keeps the thread busy.
 const SPREAD_BYTES_MAX: usize = 64 << 10;
 /// Minimum number of bytes per thread.
 const MOVER_BYTES_MIN: usize = 4 << 20;
@@ -52,8 +53,8 @@ pub struct TcpPeer {
 }
 
 impl TcpPeer {
-    /// Creates a peer for the target at `at`, which serves `segment`. Does not open a connection yet.
-    /// `connect_limit` is the timeout for opening one.
+    /// Creates a peer for the target at `at`, which serves `segment`. Does not open a connection
+    /// yet. `connect_limit` is the timeout for opening one.
     pub fn new(
         segment: String,
         at: HostPort,
@@ -106,9 +107,10 @@ impl TcpPeer {
         })
     }
 
-    /// Returns the number of connections over which one thread should run `ops`. Measured on two cores with 4 and
-    /// 16 KiB operations: two connections give 10 to 30% higher throughput than one and use less CPU time. Four
-    /// connections use up to 40% more CPU time than two if the target runs on the same cores.
+    /// Returns the number of connections over which one thread should run `ops`. Measured on two
+    /// cores with 4 and 16 KiB operations: two connections give 10 to 30% higher throughput than
+    /// one and use less CPU time. Four connections use up to 40% more CPU time than two if the
+    /// target runs on the same cores.
     fn spread(&self, ops: &[Op]) -> usize {
         if ops.iter().any(|op| op.local.len() > SPREAD_BYTES_MAX) {
             return 1;
@@ -117,8 +119,8 @@ impl TcpPeer {
         ops.len().div_ceil(2).min(self.settings.connections_per_peer).min(most)
     }
 
-    /// Processes `work` in batches of at most `most` operations, on up to `connections_max` connections at a time, until
-    /// none are left.
+    /// Processes `work` in batches of at most `most` operations, on up to `connections_max`
+    /// connections at a time, until none are left.
     fn carry(
         &self,
         work: &BatchRequests<'_>,
@@ -166,8 +168,8 @@ impl TcpPeer {
         left.faults
     }
 
-    /// Handles a run that failed at request `at`: decides which requests to retry and which have failed. If the
-    /// remaining work would fail the same way, it fails too.
+    /// Handles a run that failed at request `at`: decides which requests to retry and which have
+    /// failed. If the remaining work would fail the same way, it fails too.
     fn note(
         &self,
         left: &mut BatchProgress<'_>,
@@ -191,9 +193,9 @@ impl TcpPeer {
                     left.retries.push(behind);
                 }
             }
-            // After rejecting a request, a target closes the connection, and resets it if more requests follow. The
-            // reset may discard the rejection and earlier responses before they are read. Retrying the requests one by one shows which one
-            // is at fault.
+            // After rejecting a request, a target closes the connection, and resets it if more
+            // requests follow. The reset may discard the rejection and earlier responses before
+            // they are read. Retrying the requests one by one shows which one is at fault.
             FaultClass::Gone if !alone && !unreached && rules.may_send_again(kind) => {
                 let one = |request: RangeRequest| vec![RangeRequest { before: Some(fault.clone()), ..request }];
                 left.retries.extend(undone.into_iter().map(one));
@@ -216,7 +218,8 @@ impl TcpPeer {
         TransferFault { error, class: FaultClass::Late }
     }
 
-    /// Acquires up to `connections_max` connections. With protocol version 2, every returned connection is open.
+    /// Acquires up to `connections_max` connections. With protocol version 2, every returned
+    /// connection is open.
     fn connections(
         &self,
         connections_max: usize,
@@ -251,7 +254,8 @@ impl TcpPeer {
         monitor: &mut ProgressMonitor<'_>,
     ) -> Result<(), RunFailure> {
         let kept = lease.connection.take();
-        // If the run cannot be sent again, a connection that the peer has closed since its last run must be found before it is used.
+        // If the run cannot be sent again, a connection that the peer has closed since its last run
+        // must be found before it is used.
         let is_usable = |kept: &DataConnection| rules.may_send_again(run[0].kind) || !kept.is_closed_by_peer();
         let mut connection = match kept.filter(is_usable) {
             Some(connection) => connection,

@@ -1,4 +1,5 @@
-//! The pool of connections to one peer: its size, its idle connections, and the batches waiting for one.
+//! The pool of connections to one peer: its size, its idle connections, and the batches waiting for
+//! one.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,8 +30,8 @@ struct PoolState {
     epoch: u64,
 }
 
-/// A lease on a connection slot, with its connection if one is open. Dropping the lease returns both to the pool. A
-/// failed connection must be removed from the lease first.
+/// A lease on a connection slot, with its connection if one is open. Dropping the lease returns
+/// both to the pool. A failed connection must be removed from the lease first.
 pub(super) struct ConnectionLease<'a> {
     pool: &'a DataConnectionPool,
     pub(super) connection: Option<DataConnection>,
@@ -63,7 +64,8 @@ impl DataConnectionPool {
         }
     }
 
-    /// Acquires at least one connection, and up to `connections_max` if that leaves enough for waiting batches.
+    /// Acquires at least one connection, and up to `connections_max` if that leaves enough for
+    /// waiting batches.
     pub(super) fn take(
         &self,
         connections_max: usize,
@@ -99,7 +101,8 @@ impl DataConnectionPool {
                 state.waiting -= 1;
                 return Err(AcquireError::Timeout(until.since(began)));
             }
-            // Woken when a connection is returned. The tick is needed for clocks other than the system clock.
+            // Woken when a connection is returned. The tick is needed for clocks other than the
+            // system clock.
             let limit = until.since(now).min(TICK);
             state = self.freed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
         }

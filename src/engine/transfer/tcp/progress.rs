@@ -9,7 +9,8 @@ use mcctl_base::Mono;
 
 /// How often a blocked call wakes up to check the time.
 pub(super) const TICK: Duration = Duration::from_millis(50);
-/// Once another operation on the same peer has timed out, an operation times out after this long without progress.
+/// Once another operation on the same peer has timed out, an operation times out after this long
+/// without progress.
 const COMPANION_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a thread polls for a response before it sleeps.
@@ -52,7 +53,8 @@ impl<'a> ProgressMonitor<'a> {
         ProgressMonitor { busy_wait, ..self }
     }
 
-    /// Calls `is_ready` until it returns true, for a time that is shorter than waking an idle processor takes.
+    /// Calls `is_ready` until it returns true, for a time that is shorter than waking an idle
+    /// processor takes.
     pub(super) fn poll(&self, is_ready: impl Fn() -> bool) {
         let began = (self.clock)();
         while self.busy_wait && !is_ready() && (self.clock)().since(began) < BUSY_WAIT {
@@ -60,8 +62,8 @@ impl<'a> ProgressMonitor<'a> {
         }
     }
 
-    /// Starts monitoring another run. Timeouts on the peer since this monitor was created still shorten the run's
-    /// limit.
+    /// Starts monitoring another run. Timeouts on the peer since this monitor was created still
+    /// shorten the run's limit.
     pub(super) fn begin(&mut self) {
         self.still_since = None;
     }

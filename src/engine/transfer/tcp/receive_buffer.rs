@@ -1,5 +1,5 @@
-//! The receive buffer for one of the target's connections. It mostly holds headers, since a peer may send several
-//! requests at once.
+//! The receive buffer for one of the target's connections. It mostly holds headers, since a peer
+//! may send several requests at once.
 
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -10,8 +10,8 @@ use crate::types::OpKind;
 
 /// Bytes to receive per call: enough for the headers of a run of reads.
 const HEADERS_BYTES: usize = RUN_MAX * HEADER_BYTES;
-/// Bytes to receive per call after a small write, since another small write and its bytes are likely to follow. The
-/// extra copy costs less than the system calls it saves.
+/// Bytes to receive per call after a small write, since another small write and its bytes are
+/// likely to follow. The extra copy costs less than the system calls it saves.
 const WRITES_BYTES: usize = 32 << 10;
 /// Maximum size of a small write.
 const SMALL_BYTES: u64 = 8 << 10;

@@ -21,11 +21,11 @@ pub struct TcpSettings {
     pub keep_connections: bool,
     /// `MC_TCP_LANES_PER_PEER`: maximum number of connections to a peer.
     pub connections_per_peer: usize,
-    /// `MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER`: maximum number of batches that may wait for a connection until their own
-    /// deadline.
+    /// `MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER`: maximum number of batches that may wait for a
+    /// connection until their own deadline.
     pub queued_per_peer: usize,
-    /// `MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER`: maximum number of additional batches, which wait for at most
-    /// `admission`.
+    /// `MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER`: maximum number of additional batches, which wait
+    /// for at most `admission`.
     pub pending_per_peer: usize,
     /// `MC_TCP_ADMISSION_TIMEOUT_MS`: how long an additional batch may wait.
     pub admission: Duration,
@@ -35,12 +35,12 @@ pub struct TcpSettings {
     pub progress: Duration,
     /// `MC_TCP_PROTO`: the TCP framing version.
     pub framing: Framing,
-    /// Number of connections over which one thread sends small requests to a target on the same host. Limited because
-    /// the target's threads share the host's processors. Derived from the number of processors. Upstream has no
-    /// equivalent setting.
+    /// Number of connections over which one thread sends small requests to a target on the same
+    /// host. Limited because the target's threads share the host's processors. Derived from the
+    /// number of processors. Upstream has no equivalent setting.
     pub connections_nearby: usize,
-    /// Number of threads that move the bytes of one large batch, including the calling thread. Derived from the number
-    /// of processors. Upstream has no equivalent setting.
+    /// Number of threads that move the bytes of one large batch, including the calling thread.
+    /// Derived from the number of processors. Upstream has no equivalent setting.
     pub movers_per_batch: usize,
 }
 
@@ -87,7 +87,8 @@ impl TcpSettings {
             connections_nearby: base.connections_nearby,
             movers_per_batch: base.movers_per_batch,
         };
-        // Upstream's chunk size has no counterpart in this engine, but an invalid value still causes a warning.
+        // Upstream's chunk size has no counterpart in this engine, but an invalid value still
+        // causes a warning.
         read.number(&["MC_TCP_SLICE_SIZE"], 1..=u64::MAX, 65_536);
         settings
     }

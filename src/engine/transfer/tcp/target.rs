@@ -1,9 +1,9 @@
 //! The target: serves peers' requests for registered memory.
 //!
-//! Threads share the listener: a thread that accepts a connection also serves it, and another thread takes its place.
-//! So a peer that opens a connection for each request (as releases before 0.3.13 do) causes no hand-over and usually no
-//! new thread. The target never closes a well-behaved peer's connection first, because a 0.3.13 initiator would then
-//! fail its next request.
+//! Threads share the listener: a thread that accepts a connection also serves it, and another
+//! thread takes its place. So a peer that opens a connection for each request (as releases before
+//! 0.3.13 do) causes no hand-over and usually no new thread. The target never closes a well-behaved
+//! peer's connection first, because a 0.3.13 initiator would then fail its next request.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -29,9 +29,9 @@ use mcctl_sys::env::AddressFilter;
 use mcctl_sys::socket::{ReceivePart, SendPart};
 use mcctl_sys::{Slice, socket};
 
-/// Maximum number of data connections: four from each of about a thousand peers. To admit another connection, one is
-/// closed that has not completed a request for some time, if there is any (see [`displacement`](super::displacement)).
-/// Otherwise the new one is closed.
+/// Maximum number of data connections: four from each of about a thousand peers. To admit another
+/// connection, one is closed that has not completed a request for some time, if there is any (see
+/// [`displacement`](super::displacement)). Otherwise the new one is closed.
 pub const CONNECTIONS_MAX: usize = 4096;
 /// Maximum number of threads waiting to accept a connection.
 const ACCEPTING_MAX: usize = 8;
@@ -79,9 +79,10 @@ struct TargetState {
 }
 
 impl TcpTarget {
-    /// Listens on a free port in `ports`, on the first of `addresses` that is available. `gate` decides which peers may
-    /// connect. A peer that moves no byte for `progress` in the middle of a request is
-    /// disconnected. Between requests, a peer may stay silent indefinitely, unless the number of connections is at its limit.
+    /// Listens on a free port in `ports`, on the first of `addresses` that is available. `gate`
+    /// decides which peers may connect. A peer that moves no byte for `progress` in the middle of a
+    /// request is disconnected. Between requests, a peer may stay silent indefinitely, unless the
+    /// number of connections is at its limit.
     ///
     /// # Errors
     /// Fails if no port is free or no thread can be started.
@@ -107,7 +108,8 @@ impl TcpTarget {
     ) -> Result<TcpTarget, TransferError> {
         let unusable = |source| no_port("data plane", ports, 1, source);
         let port = listener.local_addr().map_err(unusable)?.port();
-        // Connections inherit the options set on the listener, which saves three system calls per connection.
+        // Connections inherit the options set on the listener, which saves three system calls per
+        // connection.
         socket::prepare_listener(&listener, progress).map_err(unusable)?;
         let shared = Arc::new(TargetState {
             listener,
@@ -144,14 +146,17 @@ impl TcpTarget {
         }
     }
 
-    /// Closes the connections that peers have opened so far, and waits up to `limit` until the requests in progress on them have ended.
-    /// Bytes that the kernel has received are still written; later bytes are not. Connections that are opened afterward are served. Returns
-    /// the number of closed connections.
+    /// Closes the connections that peers have opened so far, and waits up to `limit` until the
+    /// requests in progress on them have ended. Bytes that the kernel has received are still
+    /// written; later bytes are not. Connections that are opened afterward are served. Returns the
+    /// number of closed connections.
     ///
-    /// A connection that a peer opens less than twice the kernel's tick (10 ms) after this call may be closed, too.
+    /// A connection that a peer opens less than twice the kernel's tick (10 ms) after this call may
+    /// be closed, too.
     ///
     /// # Errors
-    /// [`TransferError::StillInUse`]. Peers cannot delay a thread whose connection is closed, so this indicates a problem of this host.
+    /// [`TransferError::StillInUse`]. Peers cannot delay a thread whose connection is closed, so
+    /// this indicates a problem of this host.
     pub fn end_inbound(&self, limit: Duration) -> Result<usize, TransferError> {
         let mut acceptors = self.shared.acceptors();
         acceptors.refuse_established();
@@ -192,8 +197,9 @@ impl Drop for TcpTarget {
     }
 }
 
-/// Returns the addresses to bind, in order of preference: the owner's choice `listen_on`, or the loopback address if the
-/// announced `host` is one, or dual-stack, or IPv4 only if IPv6 is unavailable.
+/// Returns the addresses to bind, in order of preference: the owner's choice `listen_on`, or the
+/// loopback address if the announced `host` is one, or dual-stack, or IPv4 only if IPv6 is
+/// unavailable.
 pub(super) fn addresses_to_bind(listen_on: Option<IpAddr>, host: &str) -> Vec<IpAddr> {
     let any = || vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
     listen_on.or_else(|| loopback_to_bind(host)).map_or_else(any, |address| vec![address])
@@ -279,8 +285,9 @@ impl TargetState {
         }
     }
 
-    /// Registers an accepted connection, so that the calling thread can serve it. Starts another thread if none is left
-    /// to accept. If that fails, refuses the connection, and the caller continues to accept.
+    /// Registers an accepted connection, so that the calling thread can serve it. Starts another
+    /// thread if none is left to accept. If that fails, refuses the connection, and the caller
+    /// continues to accept.
     fn enter(self: &Arc<TargetState>, stream: TcpStream, from: SocketAddr) -> Option<AcceptedConnection> {
         let id = self.accepted.fetch_add(1, Ordering::Relaxed);
         let mut acceptors = self.acceptors();
@@ -315,8 +322,8 @@ impl TargetState {
         Some(AcceptedConnection { id, connection, is_served })
     }
 
-    /// Closes a connection that has completed no request for some time, if there is one. The kernel counts the bytes of
-    /// requests in progress.
+    /// Closes a connection that has completed no request for some time, if there is one. The kernel
+    /// counts the bytes of requests in progress.
     fn displace(&self, from: SocketAddr) -> bool {
         let open = self.acceptors().connections();
         let now = (self.gate.clock)();
@@ -346,7 +353,8 @@ impl TargetState {
         }
     }
 
-    /// Unregisters a connection that has ended. Returns whether the calling thread should accept again.
+    /// Unregisters a connection that has ended. Returns whether the calling thread should accept
+    /// again.
     fn leave(&self, id: u64) -> bool {
         let mut acceptors = self.acceptors();
         acceptors.leave(id);
@@ -362,7 +370,8 @@ impl TargetState {
         true
     }
 
-    /// Serves one connection until its peer closes it. Responses to requests that arrived together are sent together.
+    /// Serves one connection until its peer closes it. Responses to requests that arrived together
+    /// are sent together.
     fn serve(&self, stream: &TcpStream, activity: &ConnectionActivity) -> Result<(), ServeError> {
         let mut inbox = ReceiveBuffer::new();
         let mut answers = ResponseBatch::default();
@@ -378,8 +387,8 @@ impl TargetState {
                     answers.add(&header, REFUSED, None);
                     self.answer(stream, &mut answers, activity)?;
                     if header.version == FramingVersion::V1 && header.kind == OpKind::Write {
-                        // Version 1 has no status: the writer detects the rejection only if the connection is reset, so
-                        // force a reset on close.
+                        // Version 1 has no status: the writer detects the rejection only if the
+                        // connection is reset, so force a reset on close.
                         socket::discard_on_close(stream).map_err(ServeError::Socket)?;
                     }
                     return Err(ServeError::Refused(header));
@@ -388,7 +397,8 @@ impl TargetState {
                     OpKind::Read => answers.add(&header, DONE, Some(slice)),
                     OpKind::Write => {
                         if answers.bytes > 0 {
-                            // Responses to pending reads must be sent before this write changes their bytes.
+                            // Responses to pending reads must be sent before this write changes
+                            // their bytes.
                             self.answer(stream, &mut answers, activity)?;
                         }
                         receive_all(stream, &mut inbox, &slice)?;
@@ -492,8 +502,8 @@ impl ServeError {
     }
 }
 
-/// Waits until a whole header has arrived. Returns false if the peer closed the connection between two requests. The
-/// wait for the first byte has no time limit.
+/// Waits until a whole header has arrived. Returns false if the peer closed the connection between
+/// two requests. The wait for the first byte has no time limit.
 fn wait_for_request(stream: &TcpStream, inbox: &mut ReceiveBuffer) -> Result<bool, ServeError> {
     while !inbox.has_header() {
         match inbox.receive(stream) {
@@ -546,7 +556,8 @@ mod tests {
         }
     }
 
-    /// A target for a number of threads: one of them waits to accept, each of the others has a connection.
+    /// A target for a number of threads: one of them waits to accept, each of the others has a
+    /// connection.
     fn target(threads_max: usize, clock: &TestClock) -> TcpTarget {
         let clock = clock.clone();
         let clock: MonoClock = Arc::new(move || Mono(clock.0.load(Ordering::Relaxed)));
@@ -568,7 +579,8 @@ mod tests {
         (target, address)
     }
 
-    /// Reads a byte of the target's memory, and waits until all connections are between two requests.
+    /// Reads a byte of the target's memory, and waits until all connections are between two
+    /// requests.
     fn read(target: &TcpTarget, connection: &mut TcpStream, address: u64) {
         let request = RequestFrame { kind: OpKind::Read, version: FramingVersion::V1, address, size: 1 };
         connection.write_all(&request.encode()).unwrap();

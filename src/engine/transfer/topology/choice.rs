@@ -1,8 +1,9 @@
 //! Selects the devices and the GID index to use.
 //!
-//! Mooncake itself uses every device that it can open ([`HostRdmaDevice::is_listed`]) and stripes slices over them evenly, so one slow or
-//! disconnected device limits all of them. The recommendation contains only devices that can reach each other at the same speed: the group
-//! with the same link layer and rate that has the highest total rate.
+//! Mooncake itself uses every device that it can open ([`HostRdmaDevice::is_listed`]) and stripes
+//! slices over them evenly, so one slow or disconnected device limits all of them. The
+//! recommendation contains only devices that can reach each other at the same speed: the group with
+//! the same link layer and rate that has the highest total rate.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +34,8 @@ impl Default for DeviceSelection {
 }
 
 impl DeviceSelection {
-    /// Reads the environment variables through `lookup`. Also returns a warning for each invalid variable.
+    /// Reads the environment variables through `lookup`. Also returns a warning for each invalid
+    /// variable.
     pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> (DeviceSelection, Vec<String>) {
         let mut selection = DeviceSelection::default();
         let mut warnings = Vec::new();

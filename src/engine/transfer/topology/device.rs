@@ -1,4 +1,5 @@
-//! RDMA devices as described by sysfs. The active MTU and the limits require libibverbs; see `live`.
+//! RDMA devices as described by sysfs. The active MTU and the limits require libibverbs; see
+//! `live`.
 
 use std::net::Ipv6Addr;
 
@@ -114,7 +115,8 @@ impl HostRdmaDevice {
         self.pci.is_none() && matches!(self.provider.as_deref(), Some("rxe" | "siw"))
     }
 
-    /// Whether upstream Mooncake would list the device. This requires user-space access and an active port with a GID table.
+    /// Whether upstream Mooncake would list the device. This requires user-space access and an
+    /// active port with a GID table.
     pub fn is_listed(&self) -> bool {
         self.uverbs.as_ref().is_some_and(|u| u.closed.is_none())
             && self.ports.iter().any(|p| p.is_active() && p.gid_rows > 0)
@@ -139,7 +141,8 @@ const PROVIDERS: &[(&str, &str)] = &[
     ("hns3", "hns"),
 ];
 
-/// Reads all devices in the order in which the kernel registered them; `None` if the kernel does not support RDMA.
+/// Reads all devices in the order in which the kernel registered them; `None` if the kernel does
+/// not support RDMA.
 pub(in crate::topology) fn read(reader: &mut TreeReader<'_>) -> Option<Vec<HostRdmaDevice>> {
     reader.tree.resolve("/sys/class/infiniband")?;
     let mut uverbs_names: Vec<(String, String)> = Vec::new();
@@ -222,7 +225,8 @@ fn uverbs_of(reader: &TreeReader<'_>, uverbs: &str) -> Uverbs {
     Uverbs { name: uverbs.to_owned(), closed: closed.map(|e| e.to_string()) }
 }
 
-/// The provider, derived from the kernel driver. For software devices, it is derived from the transport.
+/// The provider, derived from the kernel driver. For software devices, it is derived from the
+/// transport.
 fn provider(reader: &TreeReader<'_>, at: &str, transport: DeviceTransport) -> Option<String> {
     if let Some(driver) = reader.tree.resolve(&format!("{at}/device/driver")) {
         let driver = driver.rsplit('/').next().unwrap_or_default();
@@ -271,8 +275,8 @@ fn port(reader: &mut TreeReader<'_>, ports: &str, number: u32, transport: Device
     }
 }
 
-/// Reads one GID. Reading the network device name fails in the kernel if no network device is attached. For an unused entry, nothing else
-/// is read, because a port may have a thousand entries.
+/// Reads one GID. Reading the network device name fails in the kernel if no network device is
+/// attached. For an unused entry, nothing else is read, because a port may have a thousand entries.
 fn gid(reader: &mut TreeReader<'_>, port: &str, index: u32, roce: bool) -> Option<Gid> {
     let path = format!("{port}/gids/{index}");
     let text = reader.text(&path)?;

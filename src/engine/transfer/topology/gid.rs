@@ -1,8 +1,8 @@
 //! A port's GIDs, and which GID index to use.
 //!
-//! Mooncake's own order is [`GidRank`] (release 0.3.13: `MC_GID_INDEX`, else `NCCL_IB_GID_INDEX`, else this order). It ranks GIDs by
-//! reachability. The recommendation prefers a RoCE v2 GID with an IPv4 address, because it usually has the same index on all hosts in a
-//! cluster.
+//! Mooncake's own order is [`GidRank`] (release 0.3.13: `MC_GID_INDEX`, else `NCCL_IB_GID_INDEX`,
+//! else this order). It ranks GIDs by reachability. The recommendation prefers a RoCE v2 GID with
+//! an IPv4 address, because it usually has the same index on all hosts in a cluster.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +21,8 @@ pub enum GidType {
 }
 
 impl GidType {
-    /// Parses `gid_attrs/types/<i>`. The kernel writes the same string for InfiniBand, iWARP and RoCE v1, so `roce` distinguishes them.
+    /// Parses `gid_attrs/types/<i>`. The kernel writes the same string for InfiniBand, iWARP and
+    /// RoCE v1, so `roce` distinguishes them.
     pub fn parse(text: &str, roce: bool) -> GidType {
         match text {
             "RoCE v2" => GidType::RoceV2,
@@ -90,7 +91,8 @@ impl Gid {
             return GidRank::Other;
         }
         let overlay = self.netdev.as_deref().is_some_and(|n| n == "tunl0" || OVERLAYS.iter().any(|o| n.starts_with(o)));
-        // A GID that is both degraded and private is ranked as degraded. Upstream's order between two such GIDs is unknown.
+        // A GID that is both degraded and private is ranked as degraded. Upstream's order between
+        // two such GIDs is unknown.
         let degraded = self.kind == GidType::RoceV2 && (overlay || self.is_link_local());
         match (self.netdev.is_some(), degraded, self.is_private()) {
             (true, true, _) => GidRank::Degraded,
@@ -115,7 +117,8 @@ impl Gid {
         })
     }
 
-    /// Whether this is a RoCE v2 GID with an IPv4 address that is not on an overlay network: the usual recommendation.
+    /// Whether this is a RoCE v2 GID with an IPv4 address that is not on an overlay network: the
+    /// usual recommendation.
     fn is_plain_roce_v2(&self) -> bool {
         self.kind == GidType::RoceV2
             && self.ipv4.is_some()

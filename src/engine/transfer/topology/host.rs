@@ -25,8 +25,8 @@ pub struct Gpu {
     pub pci: String,
     /// `NVIDIA` or `AMD`.
     pub vendor: &'static str,
-    /// Mooncake's name for the GPU's memory, e.g. `cuda:0`. GPUs are numbered by PCI address, as with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
-    /// Only NVIDIA GPUs have such a name.
+    /// Mooncake's name for the GPU's memory, e.g. `cuda:0`. GPUs are numbered by PCI address, as
+    /// with `CUDA_DEVICE_ORDER=PCI_BUS_ID`. Only NVIDIA GPUs have such a name.
     pub location: Option<String>,
     /// `None` if unknown.
     pub numa_node: Option<u32>,

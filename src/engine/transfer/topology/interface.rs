@@ -1,4 +1,5 @@
-//! Network interfaces. They carry the transfers on hosts without RDMA, and provide the address that a host announces.
+//! Network interfaces. They carry the transfers on hosts without RDMA, and provide the address that
+//! a host announces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,7 +38,8 @@ pub struct Interface {
 pub(in crate::topology) fn read(reader: &mut TreeReader<'_>) -> Vec<Interface> {
     let addresses = addresses(reader);
     let mut names = reader.names("/sys/class/net");
-    // The directory also contains regular files (bonding_masters), and may be missing even if addresses are known.
+    // The directory also contains regular files (bonding_masters), and may be missing even if
+    // addresses are known.
     names.retain(|name| reader.tree.resolve(&format!("/sys/class/net/{name}/address")).is_some());
     for (name, _) in &addresses {
         if !names.contains(name) {
@@ -79,8 +81,8 @@ fn one(reader: &mut TreeReader<'_>, name: &str, addresses: &[(String, IpAddr)]) 
     }
 }
 
-/// Addresses with their interfaces. On this host, the system lists them; for a copy of another host's files, they are read from its
-/// routing tables.
+/// Addresses with their interfaces. On this host, the system lists them; for a copy of another
+/// host's files, they are read from its routing tables.
 fn addresses(reader: &mut TreeReader<'_>) -> Vec<(String, IpAddr)> {
     if reader.tree.is_this_host() {
         return interface::addresses().unwrap_or_default();
@@ -106,7 +108,8 @@ fn holds(route: &RouteEntry, ip: Ipv4Addr) -> bool {
     ip & route.mask == route.destination
 }
 
-/// The interface whose network contains `ip`; `None` if two interfaces are on the same network, because the files do not distinguish them.
+/// The interface whose network contains `ip`; `None` if two interfaces are on the same network,
+/// because the files do not distinguish them.
 fn interface_of(routes: &[RouteEntry], ip: Ipv4Addr) -> Option<&str> {
     let mask = routes.iter().filter(|r| holds(r, ip)).map(|r| r.mask).max()?;
     let mut names = routes.iter().filter(|r| holds(r, ip) && r.mask == mask).map(|r| r.iface.as_str());

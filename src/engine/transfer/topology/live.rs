@@ -40,7 +40,8 @@ pub struct VerbsPort {
 }
 
 impl VerbsReport {
-    /// Queries libibverbs. This takes a few milliseconds per device, and a broken driver may block the call indefinitely.
+    /// Queries libibverbs. This takes a few milliseconds per device, and a broken driver may block
+    /// the call indefinitely.
     pub fn read() -> VerbsReport {
         match devices() {
             Ok(listed) => VerbsReport {

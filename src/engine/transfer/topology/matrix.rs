@@ -1,7 +1,8 @@
 //! Mooncake's topology matrix: which devices serve which memory.
 //!
-//! The rules match release 0.3.13. A NUMA node's memory prefers the devices on that node. A GPU prefers the devices on its node with the
-//! fewest [`pci::steps`] (or among all devices, if its node has none).
+//! The rules match release 0.3.13. A NUMA node's memory prefers the devices on that node. A GPU
+//! prefers the devices on its node with the fewest [`pci::steps`] (or among all devices, if its
+//! node has none).
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,8 @@ impl Matrix {
         Ok(Matrix(matrix))
     }
 
-    /// Formats the matrix as `transfer_engine_topology_dump` does: with tabs, and non-empty brackets on separate lines.
+    /// Formats the matrix as `transfer_engine_topology_dump` does: with tabs, and non-empty
+    /// brackets on separate lines.
     pub fn styled(&self) -> String {
         let list = |names: &[String]| {
             if names.is_empty() {

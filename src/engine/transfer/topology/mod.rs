@@ -1,7 +1,8 @@
 //! A host's RDMA devices, GPUs, NUMA nodes and interfaces, and which devices to use.
 //!
-//! Everything is read from files below a root (`sys::FileTree`), so a directory can serve as a test host. The exception is [`VerbsReport`]:
-//! attributes that only libibverbs reports ([`UNKNOWN_WITHOUT_VERBS`]), for this host only. No packets are sent. A malformed or unreadable
+//! Everything is read from files below a root (`sys::FileTree`), so a directory can serve as a test
+//! host. The exception is [`VerbsReport`]: attributes that only libibverbs reports
+//! ([`UNKNOWN_WITHOUT_VERBS`]), for this host only. No packets are sent. A malformed or unreadable
 //! file becomes a [`DeviceFinding`] and does not stop the scan.
 
 pub mod choice;

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-/// The PCI connection between two devices, closest first. The names match the GPU vendors' topology tools.
+/// The PCI connection between two devices, closest first. The names match the GPU vendors' topology
+/// tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PciLink {
@@ -47,7 +48,8 @@ pub fn link(a: PciPosition<'_>, b: PciPosition<'_>) -> PciLink {
     let left = parts(a);
     let right = parts(b);
     let common = left.iter().zip(&right).take_while(|(x, y)| x == y).count();
-    // The first component is the host bridge (pci0000:16); all others are bridges and ports behind it.
+    // The first component is the host bridge (pci0000:16); all others are bridges and ports behind
+    // it.
     match common {
         0 if a.numa.is_some() && a.numa == b.numa => PciLink::NumaNode,
         0 => PciLink::Sys,

@@ -15,7 +15,8 @@ pub(in crate::topology) struct TreeReader<'a> {
 }
 
 impl TreeReader<'_> {
-    /// The contents of a file; `None` if the file does not exist, is empty or is unreadable. An unreadable file adds a finding.
+    /// The contents of a file; `None` if the file does not exist, is empty or is unreadable. An
+    /// unreadable file adds a finding.
     pub(super) fn text(&mut self, path: &str) -> Option<String> {
         let found = self.tree.text(path);
         self.or_finding(found).filter(|text| !text.is_empty())
@@ -38,7 +39,8 @@ impl TreeReader<'_> {
         self.parsed_or_finding(number, path, &text, "a number")
     }
 
-    /// The names in a directory; empty if the directory does not exist or is unreadable. An unreadable directory adds a finding.
+    /// The names in a directory; empty if the directory does not exist or is unreadable. An
+    /// unreadable directory adds a finding.
     pub(super) fn names(&mut self, path: &str) -> Vec<String> {
         let found = self.tree.names(path);
         self.or_finding(found).unwrap_or_default()

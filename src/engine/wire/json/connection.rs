@@ -1,7 +1,9 @@
-//! The connection message on the handshake port, with which two RDMA endpoints exchange their queue pairs.
+//! The connection message on the handshake port, with which two RDMA endpoints exchange their queue
+//! pairs.
 //!
-//! One message type serves as request, reply and ready ACK. Its fields show the sender's release: releases up to 0.3.10 send the two
-//! paths, the queue pair numbers and `reply_msg`; 0.3.11 adds the address, 0.3.12 `ready_ack`, 0.3.13 `payload`.
+//! One message type serves as request, reply and ready ACK. Its fields show the sender's release:
+//! releases up to 0.3.10 send the two paths, the queue pair numbers and `reply_msg`; 0.3.11 adds
+//! the address, 0.3.12 `ready_ack`, 0.3.13 `payload`.
 
 use serde_json::{Map, Value, json};
 
@@ -18,15 +20,17 @@ pub struct ConnectionMessage {
     pub local_nic_path: String,
     /// The NIC path of the peer to connect to.
     pub peer_nic_path: String,
-    /// The sender's queue pair numbers. The i-th queue pair of one endpoint connects to the i-th queue pair of the other.
+    /// The sender's queue pair numbers. The i-th queue pair of one endpoint connects to the i-th
+    /// queue pair of the other.
     pub qp_num: Vec<u32>,
-    /// The sender's GID as text ([`gid_text`]). Empty in messages from releases before 0.3.11, whose segment descriptors contain the GID.
+    /// The sender's GID as text ([`gid_text`]). Empty in messages from releases before
+    /// 0.3.11, whose segment descriptors contain the GID.
     pub local_gid: String,
     /// The sender's local identifier (LID); 0 on Ethernet.
     pub local_lid: u16,
     pub payload: String,
-    /// `None`: the sender does not support ready ACKs (before 0.3.12). `false`: the sender supports ready ACKs. `true`: this message is a
-    /// ready ACK.
+    /// `None`: the sender does not support ready ACKs (before 0.3.12). `false`: the sender supports
+    /// ready ACKs. `true`: this message is a ready ACK.
     pub ready_ack: Option<bool>,
     /// In a reply, if not empty: why the request was refused.
     pub reply_msg: String,
@@ -40,8 +44,8 @@ impl ConnectionMessage {
         ConnectionMessage { reply_msg: why.into(), ..ConnectionMessage::default() }
     }
 
-    /// Returns true for an empty message. An engine without RDMA sends an empty message. An empty message without `ready_ack` is also the
-    /// reply to a ready ACK.
+    /// Returns true for an empty message. An engine without RDMA sends an empty message. An empty
+    /// message without `ready_ack` is also the reply to a ready ACK.
     pub fn is_empty(&self) -> bool {
         *self == ConnectionMessage::default()
     }
@@ -66,8 +70,9 @@ impl ConnectionMessage {
     /// Decodes a message from any release. Missing fields are empty.
     ///
     /// # Errors
-    /// The input is not a JSON object, a field has the wrong type, a name or list is too long, a queue pair number is invalid, or the
-    /// message is a request for 0.3.13's two-sided control channel, which uses the same message type.
+    /// The input is not a JSON object, a field has the wrong type, a name or list is too long, a
+    /// queue pair number is invalid, or the message is a request for 0.3.13's two-sided control
+    /// channel, which uses the same message type.
     pub fn from_json(text: &[u8]) -> Result<ConnectionMessage, DocumentError> {
         let value = parse(DOCUMENT, text)?;
         let root = JsonCursor::root(DOCUMENT, &value)?;

@@ -5,8 +5,8 @@
 //! offset 8  u8                 type: 0 connection (RDMA queue pairs), 1 metadata, 2 notify, 3 probe
 //! offset 9  JSON text with a trailing newline
 //! ```
-//! A payload whose first byte is above 3 has no type byte. It is a connection request in the oldest protocol version, and the reply to it
-//! has no type byte either. (JSON starts with `{`.)
+//! A payload whose first byte is above 3 has no type byte. It is a connection request in the oldest
+//! protocol version, and the reply to it has no type byte either. (JSON starts with `{`.)
 
 use serde_json::json;
 

@@ -1,8 +1,11 @@
-//! The transfer engine's JSON documents: segment descriptors, `rpc_meta` records, handshake messages.
+//! The transfer engine's JSON documents: segment descriptors, `rpc_meta` records, handshake
+//! messages.
 //!
-//! They are written in the style of jsoncpp's FastWriter (compact, sorted keys). Parsing is lenient where upstream is (unknown fields are
-//! ignored, missing ones get default values), and strict where an invalid value could send data to the wrong place. Pure. Upstream:
-//! `transfer_metadata.cpp`. Checked against messages captured from releases 0.3.6, 0.3.12 and 0.3.13.
+//! They are written in the style of jsoncpp's FastWriter (compact, sorted keys). Parsing is lenient
+//! where upstream is (unknown fields are ignored, missing ones get default values), and strict
+//! where an invalid value could send data to the wrong place. Pure. Upstream:
+//! `transfer_metadata.cpp`. Checked against messages captured from releases 0.3.6, 0.3.12 and
+//! 0.3.13.
 
 mod connection;
 mod handshake;

@@ -10,7 +10,8 @@ use mcctl_base::HostPort;
 pub struct RpcMeta(pub HostPort);
 
 impl RpcMeta {
-    /// Encodes the record as upstream does: `{"ip_or_host_name":"127.0.0.1","rpc_port":15658}`, with IPv6 addresses without brackets.
+    /// Encodes the record as upstream does: `{"ip_or_host_name":"127.0.0.1","rpc_port":15658}`,
+    /// with IPv6 addresses without brackets.
     pub fn to_json(&self) -> String {
         json!({ "ip_or_host_name": self.0.host, "rpc_port": self.0.port }).to_string()
     }

@@ -6,13 +6,15 @@ use serde_json::{Map, Value, json};
 
 use crate::json::{BUFFERS_MAX, DEVICES_MAX, DocumentError, JsonCursor, parse};
 
-/// A process's registered memory and how to reach it. Its key in the metadata service is `ram/<name>`. With `P2PHANDSHAKE`, the handshake
-/// port returns it in response to a metadata request.
+/// A process's registered memory and how to reach it. Its key in the metadata service is
+/// `ram/<name>`. With `P2PHANDSHAKE`, the handshake port returns it in response to a metadata
+/// request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentDescriptor {
     /// The segment's name: the process's `local_server_name`, or its address with `P2PHANDSHAKE`.
     pub name: String,
-    /// `tcp`, `rdma`, or an upstream protocol that is not supported. Initiators use this value to choose their transport.
+    /// `tcp`, `rdma`, or an upstream protocol that is not supported. Initiators use this value to
+    /// choose their transport.
     pub protocol: String,
     /// Registered memory, in registration order.
     pub buffers: Vec<RegionDescriptor>,
@@ -30,7 +32,8 @@ pub struct SegmentDescriptor {
     pub devices: Vec<DeviceDescriptor>,
     /// RDMA devices ordered by proximity to each memory location.
     pub priority_matrix: Option<PriorityMatrix>,
-    /// Where a process on the same host can map the memory. Only nodes and clients of this project write and read it.
+    /// Where a process on the same host can map the memory. Only nodes and clients of this project
+    /// write and read it.
     pub shared_memory: Option<SharedMemoryDescriptor>,
 }
 
@@ -39,7 +42,8 @@ pub struct SegmentDescriptor {
 pub struct SharedMemoryDescriptor {
     /// Address of a Unix socket. An abstract name begins with `@`.
     pub socket: String,
-    /// Random bytes. A server at that address that accepts them is the one that wrote the descriptor: another host may use the same address.
+    /// Random bytes. A server at that address that accepts them is the one that wrote the
+    /// descriptor: another host may use the same address.
     pub token: [u8; SHARED_MEMORY_TOKEN_BYTES],
 }
 
@@ -92,7 +96,8 @@ impl SegmentDescriptor {
         self.buffers.iter().find(|b| b.covers(address, length))
     }
 
-    /// Encodes the descriptor without a newline, with the fields that 0.3.13 writes for this protocol.
+    /// Encodes the descriptor without a newline, with the fields that 0.3.13 writes for this
+    /// protocol.
     pub fn to_json(&self) -> String {
         let rdma = self.protocol == "rdma";
         let buffer = |b: &RegionDescriptor| match rdma {
@@ -127,9 +132,10 @@ impl SegmentDescriptor {
     /// Decodes a descriptor. Returns `Ok(None)` for `null`: the peer has no segment yet.
     ///
     /// # Errors
-    /// The same as upstream: invalid JSON, no name or protocol, a buffer without name, address or length, a device without name or GID, or
-    /// a buffer whose keys do not match the devices. This function also rejects ports and lengths that are out of range. Unknown fields and
-    /// a malformed `priority_matrix` or `mcctl_shared_memory` are ignored.
+    /// The same as upstream: invalid JSON, no name or protocol, a buffer without name, address or
+    /// length, a device without name or GID, or a buffer whose keys do not match the devices. This
+    /// function also rejects ports and lengths that are out of range. Unknown fields and a
+    /// malformed `priority_matrix` or `mcctl_shared_memory` are ignored.
     pub fn from_json(text: &[u8]) -> Result<Option<SegmentDescriptor>, DocumentError> {
         let value = parse(DOCUMENT, text)?;
         if value.is_null() {
@@ -260,7 +266,8 @@ mod tests {
         let mut checked = 0;
         for text in captured().filter(|t| t.contains("tcp_proto_version\":2") || t.contains("\"rdma\"")) {
             let read = SegmentDescriptor::from_json(text.as_bytes()).unwrap().unwrap();
-            // 0.3.12 has neither host nor rdma_server_name. 0.3.13 has both with tcp and neither with rdma.
+            // 0.3.12 has neither host nor rdma_server_name. 0.3.13 has both with tcp and neither
+            // with rdma.
             if (read.protocol == "tcp") == text.contains("tcp_data_host") && text.contains("tcp_proto_version") {
                 assert_eq!(read.to_json(), text);
                 checked += 1;

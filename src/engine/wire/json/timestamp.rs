@@ -2,12 +2,14 @@
 
 use mcctl_base::Unix;
 
-/// Formats a time as `2026-11-21 04:22:17.977000`. Upstream writes local time; this is UTC, which needs no time zone data.
+/// Formats a time as `2026-11-21 04:22:17.977000`. Upstream writes local time; this is UTC, which
+/// needs no time zone data.
 pub fn timestamp(at: Unix) -> String {
     const DAY_MS: i64 = 86_400_000;
     let days = at.0.div_euclid(DAY_MS);
     let ms = at.0.rem_euclid(DAY_MS);
-    // Converts days to a civil date. Years start in March, so that the leap day is the last day of a year.
+    // Converts days to a civil date. Years start in March, so that the leap day is the last day of
+    // a year.
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);

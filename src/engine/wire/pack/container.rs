@@ -10,11 +10,11 @@ pub type Expected<T> = Result<T, ErrorCode>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map<K, V>(pub Vec<(K, V)>);
 
-/// Maximum number of items in a list. No known client sends a batch this large, and the response to a larger batch of one-byte keys would
-/// need gigabytes.
+/// Maximum number of items in a list. No known client sends a batch this large, and the response to
+/// a larger batch of one-byte keys would need gigabytes.
 pub(super) const LIST_ITEMS_MAX: usize = 1 << 20;
-/// Maximum number of elements for which memory is reserved before the first is read. An element that takes one byte on the wire may take
-/// hundreds in memory, so a larger count is not trusted.
+/// Maximum number of elements for which memory is reserved before the first is read. An element
+/// that takes one byte on the wire may take hundreds in memory, so a larger count is not trusted.
 const TRUSTED_COUNT: usize = 1024;
 
 impl<'a, T: Wire<'a>> Wire<'a> for Vec<T> {

@@ -55,8 +55,8 @@ impl TypeInfo {
         TypeInfo::from_parts(&[<T as Wire>::literal])
     }
 
-    /// Returns the info for a request with these arguments: a single argument is sent as it is, several are sent as a tuple. A request
-    /// without arguments has no body.
+    /// Returns the info for a request with these arguments: a single argument is sent as it is,
+    /// several are sent as a tuple. A request without arguments has no body.
     pub fn from_parts(parts: &[fn(&mut TypeLiteral)]) -> TypeInfo {
         let mut literal = TypeLiteral::default();
         if let [one] = parts {
@@ -71,7 +71,8 @@ impl TypeInfo {
         TypeInfo::new(literal)
     }
 
-    /// Returns the one-element tuple that contains this type, which upstream's receivers also accept for a single argument.
+    /// Returns the one-element tuple that contains this type, which upstream's receivers also
+    /// accept for a single argument.
     #[must_use]
     pub fn wrapped(&self) -> TypeInfo {
         let mut literal = TypeLiteral::default();
@@ -96,7 +97,8 @@ impl TypeInfo {
     }
 }
 
-/// Returns the first four bytes of the MD5 digest as a big-endian number: upstream's 32-bit id for a name or literal.
+/// Returns the first four bytes of the MD5 digest as a big-endian number: upstream's 32-bit id for
+/// a name or literal.
 pub fn md5_u32(bytes: &[u8]) -> u32 {
     let digest = Md5::digest(bytes);
     u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])

@@ -3,13 +3,15 @@
 use crate::pack::error::DecodeFault;
 use crate::pack::{DecodeError, LengthWidth, PayloadReader, PayloadWriter, TypeInfo, Wire};
 
-/// Flag bits: a total length follows. These two bits encode its width (only with `compatible` members; Mooncake has none).
+/// Flag bits: a total length follows. These two bits encode its width (only with `compatible`
+/// members; Mooncake has none).
 const TOTAL_LENGTH: u8 = 0b0000_0011;
 /// Flag bit: the NUL-terminated type literal follows.
 const LITERAL: u8 = 0b0000_0100;
 
-/// Appends a message of type `info` whose payload `put` writes. With `literal`, the message includes the type literal, as in upstream's
-/// release builds. Otherwise it has its shortest form. Receivers accept both.
+/// Appends a message of type `info` whose payload `put` writes. With `literal`, the message
+/// includes the type literal, as in upstream's release builds. Otherwise it has its shortest form.
+/// Receivers accept both.
 pub fn encode(
     out: &mut Vec<u8>,
     info: &TypeInfo,

@@ -1,9 +1,10 @@
 //! struct_pack: the encoding of every RPC body.
 //!
-//! A message is a `u32` head and the payload. If the head's lowest bit is set, a `u8` flag byte comes between them, followed by the fields
-//! that the flags announce: a total length and the NUL-terminated *type literal*. The head is derived from the MD5 digest of the type
-//! literal, so that both sides can check that they use the same type. All lengths in a message have the same width: 1, 2, 4 or 8 bytes, the
-//! smallest that fits the longest length.
+//! A message is a `u32` head and the payload. If the head's lowest bit is set, a `u8` flag byte
+//! comes between them, followed by the fields that the flags announce: a total length and the
+//! NUL-terminated *type literal*. The head is derived from the MD5 digest of the type literal, so
+//! that both sides can check that they use the same type. All lengths in a message have the same
+//! width: 1, 2, 4 or 8 bytes, the smallest that fits the longest length.
 
 mod container;
 mod error;
@@ -20,11 +21,13 @@ pub use message::{carries_literal, decode, encode, open};
 pub use reader::{LengthWidth, PayloadReader, PayloadWriter};
 pub use text::{Text, TextBuf};
 
-/// A value with a struct_pack encoding. `'a` is the lifetime of the bytes that the value may borrow.
+/// A value with a struct_pack encoding. `'a` is the lifetime of the bytes that the value may
+/// borrow.
 pub trait Wire<'a>: Sized {
     /// Writes the type's literal, from which its hash is computed.
     fn literal(out: &mut TypeLiteral);
-    /// Returns the largest string length or element count in the value. It determines the width of all lengths.
+    /// Returns the largest string length or element count in the value. It determines the width of
+    /// all lengths.
     fn longest(&self) -> usize {
         0
     }

@@ -87,7 +87,8 @@ impl<'a> PayloadReader<'a> {
         Ok(*head)
     }
 
-    /// Reads a string length or list count. It is at most the number of remaining bytes, because each element takes at least one byte.
+    /// Reads a string length or list count. It is at most the number of remaining bytes, because
+    /// each element takes at least one byte.
     ///
     /// # Errors
     /// The bytes end early, or the length exceeds the remaining bytes.

@@ -67,7 +67,8 @@ impl<'a> Wire<'a> for ErrorCode {
 macro_rules! uuid {
     ($($name:ident),*) => {$(
         impl<'a> Wire<'a> for $name {
-            /// Two `u64` values. The type is trivially serializable, so the literal also contains its packing and alignment (8 and 8).
+            /// Two `u64` values. The type is trivially serializable, so the literal also contains
+            /// its packing and alignment (8 and 8).
             fn literal(out: &mut TypeLiteral) {
                 out.open_struct();
                 u64::literal(out);

@@ -1,4 +1,5 @@
-//! Strings: a length and bytes. Mooncake never checks that they are valid UTF-8, so neither do these types.
+//! Strings: a length and bytes. Mooncake never checks that they are valid UTF-8, so neither do
+//! these types.
 
 use std::fmt;
 

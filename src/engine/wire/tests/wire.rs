@@ -76,7 +76,8 @@ fn check_capture(name: &str, least: usize) {
             if header.error != RpcErrc::OK || body.len() != header.length as usize {
                 continue;
             }
-            // Several connections in a capture share sequence numbers, but their answers differ in the type hash.
+            // Several connections in a capture share sequence numbers, but their answers differ in
+            // the type hash.
             let hash = u32::from_le_bytes(body[..4].try_into().unwrap()) & !1;
             let method = asked.get(&header.seq).copied().filter(|m| m.response_type().hash() == hash);
             let Some(method) =

@@ -1,4 +1,5 @@
-//! Mooncake's own types from release 0.3.13, with upstream's field names (trailing underscores dropped), in wire order.
+//! Mooncake's own types from release 0.3.13, with upstream's field names (trailing underscores
+//! dropped), in wire order.
 //!
 //! Upstream: `mooncake-store/include/{types,replica,rpc_types,allocator,segment,task_manager}.h`.
 

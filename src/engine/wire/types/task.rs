@@ -75,7 +75,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// An object to write to disk, or to load back from disk; upstream's `OffloadTaskItem` and `PromotionTaskItem`.
+    /// An object to write to disk, or to load back from disk; upstream's `OffloadTaskItem` and
+    /// `PromotionTaskItem`.
     pub struct TierTaskItem {
         pub tenant_id: TextBuf,
         pub key: TextBuf,

@@ -1,5 +1,5 @@
-//! The RDMA transport on verbs, between two engines of this process: bytes, refusals, and devices and peers that fail.
-//! Some tests take links down.
+//! The RDMA transport on verbs, between two engines of this process: bytes, refusals, and devices
+//! and peers that fail. Some tests take links down.
 
 mod doctor;
 mod faults;

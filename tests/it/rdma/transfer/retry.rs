@@ -1,5 +1,5 @@
-//! Requests that failed on one connection are sent again on another, up to the retry limit, until every byte has
-//! arrived.
+//! Requests that failed on one connection are sent again on another, up to the retry limit, until
+//! every byte has arrived.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::rdma::transfer::{LIMIT, config, engine, memory, op, poll, sent, start
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs two RDMA devices: tests/rdma-vm/run-tests"]
 async fn remote_completion_errors_are_retried_up_to_the_limit() {
-    // Packets of 4096 bytes are invalid requests to a queue pair that expects 1024. No memory and no key is the cause.
+    // Packets of 4096 bytes are invalid requests to a queue pair that expects 1024. No memory and
+    // no key is the cause.
     let mut narrow = config(&["rxe0"]);
     narrow.settings.transports.rdma.mtu = 1024;
     let theirs = start(narrow).await;
@@ -51,7 +52,8 @@ async fn a_connection_lost_during_a_batch_is_reestablished() {
         ours.submit(theirs.segment_name(), vec![op(OpKind::Write, &buffer, 0, BYTES, there.address())], LIMIT);
     let waits = tokio::task::spawn_blocking(move || pending.wait());
     poll("bytes are in flight", || sent("rxe1") > before + 256).await;
-    // Another process with our name connects again: the queue pairs used by the batch are destroyed.
+    // Another process with our name connects again: the queue pairs used by the batch are
+    // destroyed.
     let to = theirs.handshake().clone();
     let path = format!("{}@rxe0", theirs.segment_name());
     let forged = request(&format!("{}@rxe1", ours.segment_name()), &path, "[77,78]", GID);

@@ -1,4 +1,5 @@
-//! Backends of SGLang's `bench_serving`. Each backend represents a server type with its route and default port.
+//! Backends of SGLang's `bench_serving`. Each backend represents a server type with its route and
+//! default port.
 
 use clap::ValueEnum;
 

@@ -27,8 +27,8 @@ pub enum PrimaryMetric {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Comparison")]
 pub struct CompareArgs {
-    /// Compare this server (A) with B: the URL of a server, which receives the same prompts and arrival times in alternating blocks, or a
-    /// file with a recorded run (--records)
+    /// Compare this server (A) with B: the URL of a server, which receives the same prompts and
+    /// arrival times in alternating blocks, or a file with a recorded run (--records)
     #[arg(long, value_name = "URL|FILE")]
     pub against: Option<String>,
     /// First compare A with itself to measure the noise floor
@@ -43,15 +43,15 @@ pub struct CompareArgs {
     /// Metric that decides; the intervals of the others are corrected for their number
     #[arg(long, value_enum, default_value = "ttft", value_name = "METRIC")]
     pub primary: PrimaryMetric,
-    /// Split the conversations into N blocks and run each on A and B in alternating order [default: 1 to 8, as many as exceed the caches
-    /// in question]
+    /// Split the conversations into N blocks and run each on A and B in alternating order [default:
+    /// 1 to 8, as many as exceed the caches in question]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(BLOCKS_MAX)))]
     pub blocks: Option<u32>,
     /// Ignore differences below this percentage of A's mean [default: 1]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub margin: Option<f64>,
-    /// Add a caveat if the generator's p99 scheduling lag exceeds TIME. The lag never discards a result: intervals are wider by its mean
-    /// [default: 5ms]
+    /// Add a caveat if the generator's p99 scheduling lag exceeds TIME. The lag never discards a
+    /// result: intervals are wider by its mean [default: 5ms]
     #[arg(long, value_name = "TIME", value_parser = TimeParser::limit())]
     pub lag_limit: Option<Duration>,
 }

@@ -1,4 +1,5 @@
-//! Dataset flags, named as in SGLang's `bench_serving`. Without a dataset, conversations are synthetic.
+//! Dataset flags, named as in SGLang's `bench_serving`. Without a dataset, conversations are
+//! synthetic.
 
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -39,7 +40,8 @@ pub enum DatasetName {
     RandomIds,
     /// Groups of conversations that share a system prompt
     GeneratedSharedPrefix,
-    /// Mooncake or aiperf trace: blocks with the same hash ID are identical; requests are sent at the recorded times
+    /// Mooncake or aiperf trace: blocks with the same hash ID are identical; requests are sent at
+    /// the recorded times
     Mooncake,
     /// Agent conversations, JSON; each turn contains only the new messages
     AgenticTrace,
@@ -111,7 +113,8 @@ pub struct DatasetArgs {
     /// Send the conversations of a dataset instead of synthetic ones
     #[arg(long, value_enum, value_name = "NAME")]
     pub dataset_name: Option<DatasetName>,
-    /// Dataset file. Without --dataset-name: a ShareGPT file that provides the text for synthetic conversations
+    /// Dataset file. Without --dataset-name: a ShareGPT file that provides the text for synthetic
+    /// conversations
     #[arg(long, value_name = "FILE")]
     pub dataset_path: Option<PathBuf>,
     /// Number of conversations to send; 0 means all [default: 1000; all for a trace]
@@ -129,12 +132,12 @@ pub struct DatasetArgs {
     /// Skip malformed rows instead of failing
     #[arg(long)]
     pub skip_bad: bool,
-    /// Send only the first turn of each conversation. As in bench_serving, conversations are shuffled and very short ones are
-    /// skipped
+    /// Send only the first turn of each conversation. As in bench_serving, conversations are
+    /// shuffled and very short ones are skipped
     #[arg(long)]
     pub first_turn_only: bool,
-    /// sharegpt, custom, ultrachat, loogle: send all turns of each conversation as chat, with the server's own responses. The default of
-    /// bench multi-turn
+    /// sharegpt, custom, ultrachat, loogle: send all turns of each conversation as chat, with the
+    /// server's own responses. The default of bench multi-turn
     #[arg(long, conflicts_with = "first_turn_only")]
     pub enable_multiturn: bool,
     /// Maximum turns per conversation [default: no limit]
@@ -143,20 +146,23 @@ pub struct DatasetArgs {
     /// Output length of every request, in tokens [default: from the dataset]
     #[arg(long, alias = "fixed-output-len", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub sharegpt_output_len: Option<u32>,
-    /// Skip prompts and truncate conversations that are longer than this number of tokens [default: no limit]
+    /// Skip prompts and truncate conversations that are longer than this number of tokens [default:
+    /// no limit]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub sharegpt_context_len: Option<u32>,
-    /// Tokenizer for exact prompt lengths: a tokenizer.json, its directory, or a model name in the local Hugging Face cache [default:
-    /// --model's tokenizer, if present on this machine]
+    /// Tokenizer for exact prompt lengths: a tokenizer.json, its directory, or a model name in the
+    /// local Hugging Face cache [default: --model's tokenizer, if present on this machine]
     #[arg(long, value_name = "PATH")]
     pub tokenizer: Option<String>,
     /// sharegpt, custom: append TEXT and then 'Assistant:' to the first prompt
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     pub prompt_suffix: String,
-    /// sharegpt, custom, speed-bench: render the first prompt with the model's chat template from the tokenizer directory
+    /// sharegpt, custom, speed-bench: render the first prompt with the model's chat template from
+    /// the tokenizer directory
     #[arg(long)]
     pub apply_chat_template: bool,
-    /// speed-bench: use only rows in this category, e.g. low_entropy, mixed or high_entropy [default: all]
+    /// speed-bench: use only rows in this category, e.g. low_entropy, mixed or high_entropy
+    /// [default: all]
     #[arg(long, value_name = "NAME")]
     pub speed_bench_category: Option<String>,
     /// speed-bench: output length in tokens
@@ -171,7 +177,8 @@ pub struct DatasetArgs {
     /// random, random-ids: output length in tokens
     #[arg(long, alias = "random-output", default_value_t = 1024, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub random_output_len: u32,
-    /// random, random-ids: for each configured length L, sample the actual length uniformly between RATIO x L and L
+    /// random, random-ids: for each configured length L, sample the actual length uniformly between
+    /// RATIO x L and L
     #[arg(long, alias = "random-range", default_value_t = 0.0, value_name = "RATIO", value_parser = number::ratio)]
     pub random_range_ratio: f64,
     /// generated-shared-prefix: number of groups, each with its own system prompt
@@ -189,7 +196,8 @@ pub struct DatasetArgs {
     /// generated-shared-prefix: output length in tokens
     #[arg(long, default_value_t = 256, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(dataset::TOKENS_MAX)))]
     pub gsp_output_len: u32,
-    /// generated-shared-prefix: for each configured length L, sample the actual length uniformly between RATIO x L and L
+    /// generated-shared-prefix: for each configured length L, sample the actual length uniformly
+    /// between RATIO x L and L
     #[arg(long, default_value_t = 1.0, value_name = "RATIO", value_parser = number::ratio)]
     pub gsp_range_ratio: f64,
     /// generated-shared-prefix: turns per conversation
@@ -219,16 +227,19 @@ pub struct DatasetArgs {
     /// mooncake: send requests at --request-rate instead of at the recorded times
     #[arg(long)]
     pub ignore_trace_timestamps: bool,
-    /// mooncake: send each recorded prompt N times in one conversation, each time preceded by the earlier responses
+    /// mooncake: send each recorded prompt N times in one conversation, each time preceded by the
+    /// earlier responses
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub mooncake_num_rounds: u32,
-    /// Set by `bench serving`: synthetic prompts replace a dataset that is not present on this machine.
+    /// Set by `bench serving`: synthetic prompts replace a dataset that is not present on this
+    /// machine.
     #[arg(skip)]
     pub serving: bool,
     /// Count the tokens of every prompt, for the details of failed requests.
     #[arg(skip)]
     pub count_prompts: bool,
-    /// Models that may provide the tokenizer if `--tokenizer` is not set; the first one with a local tokenizer is used.
+    /// Models that may provide the tokenizer if `--tokenizer` is not set; the first one with a
+    /// local tokenizer is used.
     #[arg(skip)]
     pub models: Vec<String>,
     /// Cache of the parsed tokenizer.
@@ -360,8 +371,8 @@ impl DatasetArgs {
         Ok(AnnotatedWorkload::new(Box::new(Replay::new(conversations, form, generator)), notes, recorded))
     }
 
-    /// Returns the upper bound (exclusive) for token IDs: the tokenizer's, or `default` without one. As in `bench_serving`, its random-ids
-    /// do not include added tokens.
+    /// Returns the upper bound (exclusive) for token IDs: the tokenizer's, or `default` without
+    /// one. As in `bench_serving`, its random-ids do not include added tokens.
     ///
     /// # Errors
     /// Same as [`DatasetArgs::tokenizer`].
@@ -450,7 +461,8 @@ impl DatasetArgs {
         }
     }
 
-    /// Returns the `--dataset-path` file. For datasets based on ShareGPT, falls back to the local cache.
+    /// Returns the `--dataset-path` file. For datasets based on ShareGPT, falls back to the local
+    /// cache.
     pub(super) fn file(&self) -> Option<PathBuf> {
         let named = self.dataset_path.clone().filter(|path| !path.as_os_str().is_empty());
         let is_sharegpt = matches!(self.dataset_name, Some(DatasetName::Sharegpt | DatasetName::Random));
@@ -539,7 +551,8 @@ impl DatasetArgs {
         corpus.map_err(|error| Failure::usage("the tokenizer cannot decode its own tokens").found(error.to_string()))
     }
 
-    /// Returns the tokenizer file from `--tokenizer`, or from the first model with a local tokenizer.
+    /// Returns the tokenizer file from `--tokenizer`, or from the first model with a local
+    /// tokenizer.
     ///
     /// # Errors
     /// The `--tokenizer` value does not resolve to a file on this machine.
@@ -573,7 +586,8 @@ impl DatasetArgs {
     /// Returns the tokenizer, or `None` if no local one is found. Reads the file only once.
     ///
     /// # Errors
-    /// The `--tokenizer` value does not resolve to a file on this machine, or the file is malformed.
+    /// The `--tokenizer` value does not resolve to a file on this machine, or the file is
+    /// malformed.
     pub fn tokenizer(&self) -> Result<Option<Arc<Tokenizer>>, Failure> {
         if let Some(read) = self.read_tokenizer.get() {
             return Ok(read.clone());

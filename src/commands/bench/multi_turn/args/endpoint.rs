@@ -27,14 +27,16 @@ pub struct EndpointArgs {
     /// Server port [default: 30000, or the default port of --backend]
     #[arg(long)]
     pub port: Option<u16>,
-    /// API to use: generate (sends token IDs), chat or completions; sglang is an alias for generate, openai for chat
+    /// API to use: generate (sends token IDs), chat or completions; sglang is an alias for
+    /// generate, openai for chat
     #[arg(long, alias = "api-format", value_enum, default_value = "generate")]
     pub api: Api,
     /// Server type, as named by bench_serving; sets --api and the default port
     #[arg(long, value_enum, value_name = "NAME")]
     pub backend: Option<Backend>,
-    /// Model name to send with chat and completions requests; also selects the tokenizer (a directory, or a name in the local Hugging
-    /// Face cache) [default: the first entry in /v1/models]
+    /// Model name to send with chat and completions requests; also selects the tokenizer (a
+    /// directory, or a name in the local Hugging Face cache) [default: the first entry in
+    /// /v1/models]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Model name to send in requests, if it differs from --model
@@ -52,12 +54,13 @@ pub struct EndpointArgs {
     /// Timeout for a whole request
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = TimeParser::limit())]
     pub request_timeout: Duration,
-    /// Retry a request up to N times if the server returns 429 or 503 with Retry-After; latency is still measured from
-    /// the first scheduled send time
+    /// Retry a request up to N times if the server returns 429 or 503 with Retry-After; latency is
+    /// still measured from the first scheduled send time
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub retry_busy: u32,
-    /// Extra header, NAME=VALUE or 'NAME: VALUE'; may be repeated. If no Authorization header is set, OPENAI_API_KEY is sent as a bearer
-    /// token; if that variable is also unset, API_KEY is sent as the entire Authorization header
+    /// Extra header, NAME=VALUE or 'NAME: VALUE'; may be repeated. If no Authorization header is
+    /// set, OPENAI_API_KEY is sent as a bearer token; if that variable is also unset, API_KEY is
+    /// sent as the entire Authorization header
     #[arg(long, value_name = "HEADER", num_args = 1..)]
     pub header: Vec<String>,
     /// PEM file with trusted CA certificates, used instead of the system's certificates
@@ -66,7 +69,8 @@ pub struct EndpointArgs {
     /// Do not verify the server's certificate
     #[arg(long)]
     pub insecure: bool,
-    /// Use HTTP/2: negotiated over TLS, with prior knowledge otherwise. Requests share connections, so timings are slightly less precise
+    /// Use HTTP/2: negotiated over TLS, with prior knowledge otherwise. Requests share connections,
+    /// so timings are slightly less precise
     #[arg(long)]
     pub http2: bool,
     /// Maximum concurrent requests per HTTP/2 connection
@@ -89,7 +93,8 @@ fn object(text: &str) -> Result<Map<String, Value>, JsonObjectError> {
     serde_json::from_str(text).map_err(|error| JsonObjectError { text: text.to_owned(), reason: error.to_string() })
 }
 
-/// Headers that mcctl sets itself because they define the message framing or contain the host. Overriding them would break the connection.
+/// Headers that mcctl sets itself because they define the message framing or contain the host.
+/// Overriding them would break the connection.
 const RESERVED_HEADERS: [&str; 11] = [
     "accept-encoding",
     "connection",
@@ -211,7 +216,8 @@ impl EndpointArgs {
         self.target_at(at, self.before_route(url, prefix.trim_end_matches('/'))?, tls)
     }
 
-    /// Returns the part of `path` before the API route. Accepts URLs that already end with the route or with `/v1`.
+    /// Returns the part of `path` before the API route. Accepts URLs that already end with the
+    /// route or with `/v1`.
     fn before_route<'a>(&self, url: &str, path: &'a str) -> Result<&'a str, Failure> {
         /// First path segment of all OpenAI routes.
         const V1: &str = "v1";
@@ -254,7 +260,8 @@ impl EndpointArgs {
         Err(Failure::usage("--cacert requires an https:// URL").next("use https:// in --url, or drop --cacert"))
     }
 
-    /// Returns the base URL for the server's other routes: `http://HOST:PORT` with the path prefix from `target`.
+    /// Returns the base URL for the server's other routes: `http://HOST:PORT` with the path prefix
+    /// from `target`.
     pub fn base_of(&self, target: &LoadTarget) -> String {
         let prefix = target.path.strip_suffix(self.api.dialect().1).unwrap_or_default();
         let scheme = if target.protocol.tls.is_some() { "https" } else { "http" };

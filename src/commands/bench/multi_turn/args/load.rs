@@ -31,8 +31,8 @@ pub enum ReadyPolicy {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// Requests per second; with inf, the next request is sent as soon as a response completes [default: 1; comparisons
-    /// choose it]
+    /// Requests per second; with inf, the next request is sent as soon as a response completes
+    /// [default: 1; comparisons choose it]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub request_rate: Option<f64>,
     /// Distribution of the gaps between requests
@@ -47,8 +47,8 @@ pub struct LoadArgs {
     /// Start each turn only after all conversations have completed the previous one
     #[arg(long)]
     pub enable_round_barrier: bool,
-    /// Seed for all random choices: lengths, contents and send times [default: 1; comparisons of two servers use a
-    /// new one, since L3 may hold the prompts of an earlier run]
+    /// Seed for all random choices: lengths, contents and send times [default: 1; comparisons of
+    /// two servers use a new one, since L3 may hold the prompts of an earlier run]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Stop sending after this time

@@ -1,4 +1,5 @@
-//! Finds model and dataset files on this machine: in directories and in the local Hugging Face cache. Never uses the network.
+//! Finds model and dataset files on this machine: in directories and in the local Hugging Face
+//! cache. Never uses the network.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,8 @@ pub(super) const TOKENIZER: &str = "tokenizer.json";
 const SHAREGPT: (&str, &str) =
     ("anon8231489123/ShareGPT_Vicuna_unfiltered", "ShareGPT_V3_unfiltered_cleaned_split.json");
 
-/// Returns the `tokenizer.json` for `name`, which is a file, a directory, or a model in the local cache. `None` if not found.
+/// Returns the `tokenizer.json` for `name`, which is a file, a directory, or a model in the local
+/// cache. `None` if not found.
 pub(super) fn tokenizer(name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {
@@ -25,7 +27,8 @@ pub(super) fn sharegpt() -> Option<PathBuf> {
     cached("datasets", SHAREGPT.0, SHAREGPT.1)
 }
 
-/// Returns `file` from the repository `name` (`ORGANIZATION/NAME`) in the local cache. Prefers the main revision.
+/// Returns `file` from the repository `name` (`ORGANIZATION/NAME`) in the local cache. Prefers the
+/// main revision.
 fn cached(kind: &str, name: &str, file: &str) -> Option<PathBuf> {
     if name.is_empty() || name.starts_with(['/', '.']) || name.matches('/').count() > 1 {
         return None;

@@ -1,4 +1,5 @@
-//! Flags, one group per file. Shared by `bench multi-turn`, `bench serving`, `bench compare` and `bench ladder`.
+//! Flags, one group per file. Shared by `bench multi-turn`, `bench serving`, `bench compare` and
+//! `bench ladder`.
 
 mod api;
 mod backend;

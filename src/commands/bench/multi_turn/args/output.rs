@@ -13,7 +13,8 @@ pub struct OutputArgs {
     /// Write the report with plots as an HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write every completed request as a JSON line (schema mcctl.bench.record/1), for --resume and bench compare
+    /// Write every completed request as a JSON line (schema mcctl.bench.record/1), for --resume and
+    /// bench compare
     #[arg(long, value_name = "FILE")]
     pub records: Option<PathBuf>,
     /// Write every completed request as a CSV row
@@ -34,7 +35,8 @@ pub struct OutputArgs {
     /// Overwrite output files that already exist
     #[arg(long)]
     pub overwrite: bool,
-    /// Continue the interrupted run that wrote this --records file: completed requests are not repeated, and new ones are appended
+    /// Continue the interrupted run that wrote this --records file: completed requests are not
+    /// repeated, and new ones are appended
     #[arg(long, value_name = "FILE", conflicts_with_all = ["records", "overwrite"])]
     pub resume: Option<PathBuf>,
     /// Log every completed request to stderr
@@ -43,7 +45,8 @@ pub struct OutputArgs {
     /// Do not show progress on stderr
     #[arg(long)]
     pub disable_tqdm: bool,
-    /// Also show cached tokens by tier in the bench_serving summary; the report always includes them
+    /// Also show cached tokens by tier in the bench_serving summary; the report always includes
+    /// them
     #[arg(long)]
     pub cache_report: bool,
     /// Show a text plot of tokens per second and requests in flight over time

@@ -33,14 +33,17 @@ pub enum PhaseName {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Caches")]
 pub struct PhasesArgs {
-    /// Phases to run, in this order. Phases that flush or fill caches ask for confirmation (--yes). By default, a run flushes no
-    /// caches; comparisons, sweeps and the kep74 preset flush L1 and L2 before each pass
+    /// Phases to run, in this order. Phases that flush or fill caches ask for confirmation (--yes).
+    /// By default, a run flushes no caches; comparisons, sweeps and the kep74 preset flush L1 and
+    /// L2 before each pass
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     pub phases: Vec<PhaseName>,
-    /// Number of requests in the warm phase; without --phases, they are sent before the run [default: 1 with the warm phase, else 0]
+    /// Number of requests in the warm phase; without --phases, they are sent before the run
+    /// [default: 1 with the warm phase, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub warmup_requests: Option<u32>,
-    /// Flush the server's L1 and L2 before the run, after the warm-up; does not ask for confirmation
+    /// Flush the server's L1 and L2 before the run, after the warm-up; does not ask for
+    /// confirmation
     #[arg(long, conflicts_with = "phases")]
     pub flush_cache: bool,
     /// If the server is busy, retry the flush for up to this many seconds [default: 60]

@@ -37,7 +37,8 @@ pub struct ProfileArgs {
     /// Start after this many forward steps [default: 0]
     #[arg(long, value_name = "N")]
     pub profile_start_step: Option<u32>,
-    /// Number of forward steps to profile; /stop_profile is not called [default: until the run ends]
+    /// Number of forward steps to profile; /stop_profile is not called [default: until the run
+    /// ends]
     #[arg(long, value_name = "N")]
     pub profile_steps: Option<u32>,
     /// Alias for --profile-steps
@@ -55,7 +56,8 @@ pub struct ProfileArgs {
     /// File name prefix for the traces
     #[arg(long, value_name = "PREFIX")]
     pub profile_prefix: Option<String>,
-    /// Prefill and decode run on separate servers: profile the servers at --profile-prefill-url and --profile-decode-url
+    /// Prefill and decode run on separate servers: profile the servers at --profile-prefill-url and
+    /// --profile-decode-url
     #[arg(long)]
     pub pd_separated: bool,
     /// URLs of the prefill servers to profile

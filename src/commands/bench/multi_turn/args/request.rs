@@ -29,25 +29,29 @@ pub struct RequestArgs {
     /// Sampling temperature, 0 to 100
     #[arg(long, default_value_t = 0.0, value_name = "T", value_parser = temperature)]
     pub temperature: f64,
-    /// Nucleus sampling (top-p): cumulative probability of the candidate tokens; omitted from the request if 1
+    /// Nucleus sampling (top-p): cumulative probability of the candidate tokens; omitted from the
+    /// request if 1
     #[arg(long, default_value_t = 1.0, value_name = "P", value_parser = number::share)]
     pub top_p: f64,
     /// Let a response end early, at the end-of-sequence token
     #[arg(long)]
     pub disable_ignore_eos: bool,
-    /// Do not stream: each response arrives as one document, so TTFT equals E2E latency and ITL is not measured
+    /// Do not stream: each response arrives as one document, so TTFT equals E2E latency and ITL is
+    /// not measured
     #[arg(long)]
     pub disable_stream: bool,
     /// Request log probabilities of output tokens
     #[arg(long)]
     pub return_logprob: bool,
-    /// Number of top log probabilities per token; chat and completions also require --return-logprob
+    /// Number of top log probabilities per token; chat and completions also require
+    /// --return-logprob
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub top_logprobs_num: u32,
     /// Token IDs to return log probabilities for (--api generate)
     #[arg(long, value_name = "ID", num_args = 1..)]
     pub token_ids_logprob: Vec<u32>,
-    /// Prompt position from which to return log probabilities; -1 means none for the prompt (--api generate)
+    /// Prompt position from which to return log probabilities; -1 means none for the prompt (--api
+    /// generate)
     #[arg(long, default_value_t = -1, value_name = "N", value_parser = clap::value_parser!(i64).range(-1..))]
     pub logprob_start_len: i64,
     /// Ask the server to return the experts that each token was routed to (--api generate)
@@ -62,7 +66,8 @@ pub struct RequestArgs {
     /// skewed: ratio of each adapter's request count to the next adapter's; must be above 1
     #[arg(long, default_value_t = 1.5, value_name = "ALPHA", value_parser = alpha)]
     pub lora_zipf_alpha: f64,
-    /// Send requests to a decode server that was started with --disaggregation-transfer-backend fake; no prefill server is needed
+    /// Send requests to a decode server that was started with --disaggregation-transfer-backend
+    /// fake; no prefill server is needed
     #[arg(long)]
     pub fake_prefill: bool,
 }
@@ -76,7 +81,8 @@ fn alpha(text: &str) -> Result<f64, NumberError> {
 }
 
 impl RequestArgs {
-    /// Returns the adapter names. An empty name means no adapter, the same as in `bench_multiturn.py`.
+    /// Returns the adapter names. An empty name means no adapter, the same as in
+    /// `bench_multiturn.py`.
     pub fn adapters(&self) -> Vec<String> {
         self.lora_name.iter().filter(|name| !name.is_empty()).cloned().collect()
     }

@@ -10,16 +10,19 @@ use crate::engine::load::target::LoadTarget;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Counters")]
 pub struct ServerArgs {
-    /// Metrics URL; may be repeated, once per server behind a router [default: /metrics on the server]
+    /// Metrics URL; may be repeated, once per server behind a router [default: /metrics on the
+    /// server]
     #[arg(long, value_name = "URL", value_parser = page)]
     pub metrics_url: Vec<String>,
-    /// Admin address of the Mooncake master behind L3; used to report L3 usage and evictions and to verify that a cleared L3 is empty
+    /// Admin address of the Mooncake master behind L3; used to report L3 usage and evictions and to
+    /// verify that a cleared L3 is empty
     #[arg(long, value_name = "HOST:PORT", value_parser = page)]
     pub master_metrics: Option<String>,
     /// Tokens per KV cache page on the server [default: reported by the server]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub page_size: Option<u32>,
-    /// Send only measured requests. Settings and counters are not read, so expected hits are unknown
+    /// Send only measured requests. Settings and counters are not read, so expected hits are
+    /// unknown
     #[arg(long, conflicts_with_all = ["metrics_url", "master_metrics"])]
     pub no_server_calls: bool,
 }
@@ -51,8 +54,8 @@ fn page(text: &str) -> Result<String, MetricsUrlError> {
 }
 
 impl ServerArgs {
-    /// Returns a client for the management routes of the server at `target`, or `None` with `--no-server-calls`. `own_pages`: whether the
-    /// `--metrics-url` pages belong to this server.
+    /// Returns a client for the management routes of the server at `target`, or `None` with
+    /// `--no-server-calls`. `own_pages`: whether the `--metrics-url` pages belong to this server.
     ///
     /// # Errors
     /// The TLS settings are invalid, or the HTTP client cannot be created.

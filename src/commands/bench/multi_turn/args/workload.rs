@@ -8,16 +8,19 @@ use crate::commands::cli::error::Failure;
 use crate::engine::load::workload::{AnnotatedWorkload, Synthetic, SyntheticPrompt};
 use crate::engine::load::{Distribution, Seed};
 
-/// Maximum number of turns over all conversations. Each turn uses about 16 bytes of memory before anything is sent.
+/// Maximum number of turns over all conversations. Each turn uses about 16 bytes of memory before
+/// anything is sent.
 const TURNS_MAX: u64 = 1 << 26;
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Workload")]
 pub struct WorkloadArgs {
-    /// Number of synthetic conversations (for a dataset, use --num-prompts) [default: 256; comparisons choose it]
+    /// Number of synthetic conversations (for a dataset, use --num-prompts) [default: 256;
+    /// comparisons choose it]
     #[arg(long, visible_alias = "clients", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub num_clients: Option<u32>,
-    /// Length of the first question in tokens: a number, uniform:LOW,HIGH, exponential:MEAN or lognormal:MEAN,CV
+    /// Length of the first question in tokens: a number, uniform:LOW,HIGH, exponential:MEAN or
+    /// lognormal:MEAN,CV
     #[arg(long, alias = "input-tokens", default_value = "512", value_name = "TOKENS")]
     pub request_length: Distribution,
     /// Length of the later questions in tokens [default: same as --request-length]
@@ -53,7 +56,8 @@ pub struct WorkloadArgs {
     /// Does not affect lengths; accepted for bench_multiturn.py compatibility
     #[arg(long, hide = true)]
     pub disable_random_sample: bool,
-    /// Tokenizer directory, like --tokenizer; a Hugging Face model ID is also accepted, as in bench_multiturn.py
+    /// Tokenizer directory, like --tokenizer; a Hugging Face model ID is also accepted, as in
+    /// bench_multiturn.py
     #[arg(long, hide = true, value_name = "PATH")]
     pub model_path: Option<String>,
     /// If a dataset is set, it replaces the synthetic conversations.
@@ -67,7 +71,8 @@ impl WorkloadArgs {
         self.num_clients.unwrap_or(256)
     }
 
-    /// Builds the conversations for a server that uses `api`. The same arguments always produce the same conversations.
+    /// Builds the conversations for a server that uses `api`. The same arguments always produce the
+    /// same conversations.
     ///
     /// # Errors
     /// The flags conflict, or a file is invalid.
@@ -81,7 +86,8 @@ impl WorkloadArgs {
         }
     }
 
-    /// Builds synthetic prompts with about the same lengths as the ShareGPT prompts, for a machine without the ShareGPT file.
+    /// Builds synthetic prompts with about the same lengths as the ShareGPT prompts, for a machine
+    /// without the ShareGPT file.
     fn sharegpt_substitute(&self, api: Api, seed: Seed) -> Result<AnnotatedWorkload, Failure> {
         let lognormal = |mean, deviation| Distribution::LogNormal { mean, cv: deviation };
         let output = self.dataset.sharegpt_output_len.map(|tokens| Distribution::Constant(f64::from(tokens)));
@@ -133,7 +139,8 @@ impl WorkloadArgs {
         let mut notes = Vec::new();
         let mut vocabulary = self.vocab_size;
         let path = self.dataset.dataset_path.as_deref().filter(|path| !path.as_os_str().is_empty());
-        // Like bench_multiturn.py, take the text from ShareGPT unless --disable-random-sample is set.
+        // Like bench_multiturn.py, take the text from ShareGPT unless --disable-random-sample is
+        // set.
         if path.is_some() && !self.disable_random_sample {
             let tokenizer = self.dataset.tokenizer()?.ok_or_else(|| {
                 Failure::usage("--dataset-path without --dataset-name needs a tokenizer to truncate the text").next(

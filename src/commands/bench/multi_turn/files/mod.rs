@@ -52,7 +52,8 @@ pub(super) struct OutputFiles {
 }
 
 impl OutputFiles {
-    /// Opens the files that `args` specifies, and writes the records header, with the description of the run.
+    /// Opens the files that `args` specifies, and writes the records header, with the description
+    /// of the run.
     ///
     /// # Errors
     /// A file cannot be opened, or the records to resume from are invalid.

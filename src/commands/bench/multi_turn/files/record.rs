@@ -1,6 +1,7 @@
 //! A request as a JSON line (schema `mcctl.bench.record/1`) and as a CSV row.
 //!
-//! Times are in seconds since the start of the pass. Values that the server does not report are null (empty in CSV).
+//! Times are in seconds since the start of the pass. Values that the server does not report are
+//! null (empty in CSV).
 
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ pub(in crate::commands::bench) struct RecordsHeader {
 /// The description of a run in a records file, besides the command.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(in crate::commands::bench) struct RunDescription {
-    /// Digest of everything that determines the requests, including the servers: only the same run can be resumed.
+    /// Digest of everything that determines the requests, including the servers: only the same run
+    /// can be resumed.
     pub work: String,
     /// The load. Files of older versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +109,8 @@ pub(in crate::commands::bench) struct RequestRecord {
     /// Error message if the request failed.
     #[serde(rename = "said")]
     pub message: String,
-    /// Where most of the prompt came from, if the server reports it: `computed`, `device`, `host`, `storage` or `cached_somewhere`.
+    /// Where most of the prompt came from, if the server reports it: `computed`, `device`, `host`,
+    /// `storage` or `cached_somewhere`.
     #[serde(default)]
     pub source: Option<PromptSource>,
 }
@@ -155,7 +158,8 @@ impl RequestRecord {
         }
     }
 
-    /// Returns the record with the fields that a report needs. For a failure, only its type and message are kept.
+    /// Returns the record with the fields that a report needs. For a failure, only its type and
+    /// message are kept.
     pub(crate) fn record(&self) -> TimedRequest {
         let at = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         let cached = self.device_tokens.map(|device| CachedTokens {
@@ -203,7 +207,8 @@ impl RequestRecord {
     }
 }
 
-/// Parses an outcome. An unknown failure type is treated as a broken connection, with the type in the message.
+/// Parses an outcome. An unknown failure type is treated as a broken connection, with the type in
+/// the message.
 fn outcome(kind: &str, message: &str) -> ExchangeOutcome {
     let message = message.to_owned();
     match kind {

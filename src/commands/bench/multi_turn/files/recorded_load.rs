@@ -1,5 +1,5 @@
-//! The load of a recorded run. Two recorded runs are comparable only if their loads are equal, and a server that is compared with a
-//! recorded run gets its load.
+//! The load of a recorded run. Two recorded runs are comparable only if their loads are equal, and
+//! a server that is compared with a recorded run gets its load.
 
 use std::fmt::Write;
 
@@ -22,13 +22,14 @@ pub(in crate::commands::bench) struct RecordedLoad {
     pub max_parallel: Option<u32>,
     /// Digest of the conversations of all endpoints: prompts, turns and output lengths.
     pub prompts: String,
-    /// Digest of the other flags: distribution of the gaps, order, duration, phases, requests and sweep.
+    /// Digest of the other flags: distribution of the gaps, order, duration, phases, requests and
+    /// sweep.
     pub other_flags: String,
 }
 
 impl RecordedLoad {
-    /// Returns the load of `session`, planned from `args`. The first endpoint stands for all, because the endpoints of a comparison get
-    /// the same conversations.
+    /// Returns the load of `session`, planned from `args`. The first endpoint stands for all,
+    /// because the endpoints of a comparison get the same conversations.
     pub(in crate::commands::bench::multi_turn) fn of(args: &Args, session: &Session) -> RecordedLoad {
         let mut prompts = DigestWriter(Md5::new());
         let mut conversations = 0;

@@ -45,7 +45,8 @@ struct OtherLine {
     ends: Option<PassEndLine>,
 }
 
-/// Reads the records at `path`, whose run must have the digest `work`. Removes an incomplete last line from the file.
+/// Reads the records at `path`, whose run must have the digest `work`. Removes an incomplete last
+/// line from the file.
 ///
 /// # Errors
 /// The file is not a records file, or it belongs to another run.

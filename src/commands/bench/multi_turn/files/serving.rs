@@ -1,13 +1,17 @@
-//! Writes a pass as result lines for other tools: one line with the keys of `sglang.bench_serving` (0.5.23), and one with the keys of
-//! `bench_multiturn.py`.
+//! Writes a pass as result lines for other tools: one line with the keys of `sglang.bench_serving`
+//! (0.5.23), and one with the keys of `bench_multiturn.py`.
 //!
-//! Definitions match those tools: latency is measured from the time a worker starts the request, and percentiles use the same formulas.
-//! The differences, mostly fixes for known bugs in those tools:
-//! - `total_input_tokens` and the throughputs based on it use the server's counts, even for conversations (`bench_serving` writes 0).
+//! Definitions match those tools: latency is measured from the time a worker starts the request,
+//! and percentiles use the same formulas. The differences, mostly fixes for known bugs in those
+//! tools:
+//! - `total_input_tokens` and the throughputs based on it use the server's counts, even for
+//!   conversations (`bench_serving` writes 0).
 //! - `duration` ends with the last response, not after later calls.
-//! - `max_concurrent_requests` is the peak number of requests in flight, not the largest number of requests that overlap the same second.
+//! - `max_concurrent_requests` is the peak number of requests in flight, not the largest number of
+//!   requests that overlap the same second.
 //! - ITL also counts tokens without text.
-//! - Values that are not measured are null: `total_output_tokens_retokenized`, `accept_length`, and details beyond their limits.
+//! - Values that are not measured are null: `total_output_tokens_retokenized`, `accept_length`, and
+//!   details beyond their limits.
 //! - If `request_rate` is unlimited, it is the string `inf`, because JSON has no infinity.
 
 use std::collections::BTreeMap;
@@ -155,7 +159,8 @@ impl RequestDetails {
         self.requests.insert((record.turn.conversation, record.turn.index), detail);
     }
 
-    /// Returns the prompt length if the server did not report it: the previous turn's prompt and response, and this turn's own tokens.
+    /// Returns the prompt length if the server did not report it: the previous turn's prompt and
+    /// response, and this turn's own tokens.
     fn counted_length(&self, record: &TimedRequest) -> u32 {
         let own = record.own_tokens.unwrap_or(0);
         let before =
@@ -163,7 +168,8 @@ impl RequestDetails {
         before.map_or(own, |before| before.input_len.saturating_add(before.output_len).saturating_add(own))
     }
 
-    /// Adds the lists to `line`, each with one value per request. `cache`: with the lists of cached tokens.
+    /// Adds the lists to `line`, each with one value per request. `cache`: with the lists of cached
+    /// tokens.
     fn write(self, line: &mut Map<String, Value>, cache: bool) {
         let requests: Vec<RequestDetail> = self.requests.into_values().collect();
         let mut list = |key: &str, value: &dyn Fn(&RequestDetail) -> Value| {
@@ -182,7 +188,8 @@ impl RequestDetails {
     }
 }
 
-/// Returns the time in seconds before each token except the first. Tokens that arrive together split the gap before them evenly.
+/// Returns the time in seconds before each token except the first. Tokens that arrive together
+/// split the gap before them evenly.
 fn gaps(arrivals: &[TokenArrival]) -> Vec<f64> {
     let pairs = arrivals.iter().zip(arrivals.iter().skip(1));
     let shared = pairs.flat_map(|(before, now)| {
@@ -209,7 +216,8 @@ impl PassTotals {
 
     pub(super) fn add(&mut self, record: &TimedRequest, details: bool) {
         if let Some(live) = &self.live {
-            // The number of requests in flight peaks just before one ends, because it can only grow between two completions.
+            // The number of requests in flight peaks just before one ends, because it can only grow
+            // between two completions.
             let sent = live.sent.load(Ordering::Relaxed);
             let ended = live.ended.load(Ordering::Relaxed);
             self.peak_in_flight = self.peak_in_flight.max(sent.saturating_sub(ended) + 1);
@@ -367,7 +375,8 @@ impl PassTotals {
         }
     }
 
-    /// Returns the line in `bench_multiturn.py` format. It always includes the rounds, even without a barrier.
+    /// Returns the line in `bench_multiturn.py` format. It always includes the rounds, even without
+    /// a barrier.
     pub(super) fn rounds(&self, flags: &ResultSettings, pass: &PassResult, now: &str) -> Value {
         let took = seconds(pass.tally.took());
         let per_second = |count: f64| if took > 0.0 { count / took } else { 0.0 };
@@ -429,7 +438,8 @@ impl PassTotals {
     }
 }
 
-/// Formats the rate: `inf` if unlimited (JSON has no infinity), and `trace` for a trace, the same as in `bench_serving`.
+/// Formats the rate: `inf` if unlimited (JSON has no infinity), and `trace` for a trace, the same
+/// as in `bench_serving`.
 fn rate(rate: Option<f64>) -> Value {
     match rate {
         None => json!("trace"),

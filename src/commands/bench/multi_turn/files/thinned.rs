@@ -1,4 +1,5 @@
-//! Stores individual values, to compute exact percentiles with the formulas of other tools. In a long run, only every n-th value is kept.
+//! Stores individual values, to compute exact percentiles with the formulas of other tools. In a
+//! long run, only every n-th value is kept.
 
 /// Maximum number of stored values (8 MiB).
 const KEPT_MAX: usize = 1 << 20;

@@ -1,6 +1,8 @@
-//! Writes lines to files from a separate thread, so that a slow disk never delays the load generator.
+//! Writes lines to files from a separate thread, so that a slow disk never delays the load
+//! generator.
 //!
-//! The queue is bounded. Lines that do not fit or cannot be written are dropped, counted and reported.
+//! The queue is bounded. Lines that do not fit or cannot be written are dropped, counted and
+//! reported.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -136,7 +136,8 @@ fn over_time(moments: &[TimelinePoint]) -> Vec<Plot> {
         Plot::new("Server counters: tokens moved between tiers", seconds(), Axis::even("tokens, cumulative"))
             .with(PlotSeries::line("evicted from L1", 5, of(&|m| m.evicted as f64)))
             .with(PlotSeries::line("copied to L2", 2, of(&|m| m.backed_up as f64)))
-            // Dashed, because it coincides with the previous line if everything in L2 is also written to L3.
+            // Dashed, because it coincides with the previous line if everything in L2 is also
+            // written to L3.
             .with(PlotSeries::line("written to L3", 1, of(&|m| m.stored as f64)).dashed()),
     ];
     if moments.iter().any(|moment| moment.master.is_some()) {

@@ -1,4 +1,5 @@
-//! Identity of a run: version, command line, time and host. Part of every JSON report and records file.
+//! Identity of a run: version, command line, time and host. Part of every JSON report and records
+//! file.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +46,8 @@ impl Identity {
 /// Flags whose values are secret.
 const SECRET: [&str; 4] = ["--header", "--api-key", "--key", "--token"];
 
-/// Masks the secrets in a command line with `***`: header values, keys, and user names and passwords in URLs.
+/// Masks the secrets in a command line with `***`: header values, keys, and user names and
+/// passwords in URLs.
 fn without_secrets(args: impl Iterator<Item = String>) -> Vec<String> {
     let mut hide = false;
     let hidden = |value: &str| match value.split_once(['=', ':']) {

@@ -1,7 +1,7 @@
 //! The report of a run as a JSON document (schema `mcctl.bench.multi-turn/1`, `packaging/schemas`).
 //!
-//! Each part of the document is a struct with a function that returns its [`ReportSection`]s. Optional parts are an `Option`. The text
-//! report and the HTML page render the same sections.
+//! Each part of the document is a struct with a function that returns its [`ReportSection`]s.
+//! Optional parts are an `Option`. The text report and the HTML page render the same sections.
 
 mod caches;
 mod identity;
@@ -92,7 +92,8 @@ impl RunReport {
         }
     }
 
-    /// Returns the exit code: 0 if all requests succeeded; 1 if some failed, timed out or were not sent; 3 if none succeeded.
+    /// Returns the exit code: 0 if all requests succeeded; 1 if some failed, timed out or were not
+    /// sent; 3 if none succeeded.
     pub(crate) fn exit(&self) -> Exit {
         let sum = |of: fn(&PassReport) -> u64| self.passes.iter().map(of).sum::<u64>();
         match (sum(|pass| pass.completed), sum(|pass| pass.failed), sum(|pass| pass.unfinished)) {
@@ -124,7 +125,8 @@ impl RunReport {
         )
     }
 
-    /// Returns all caveats. If the run has several passes, caveats about one pass include its label.
+    /// Returns all caveats. If the run has several passes, caveats about one pass include its
+    /// label.
     pub(crate) fn all_caveats(&self) -> Vec<String> {
         let mut of_passes: Vec<(&BenchCaveat, Vec<String>)> = Vec::new();
         for pass in &self.passes {

@@ -21,7 +21,8 @@ pub(in crate::commands::bench) struct SourceReport {
     pub cached_tokens: u64,
     /// TTFT from the send time.
     pub ttft_from_send: Option<LatencySummary>,
-    /// First and third quartile of the TTFT from the send time; `None` if there are fewer than four requests.
+    /// First and third quartile of the TTFT from the send time; `None` if there are fewer than four
+    /// requests.
     pub ttft_quartiles_ms: Option<[f64; 2]>,
     /// `None` for computed prompts.
     pub latency_saved: Option<LatencySaved>,

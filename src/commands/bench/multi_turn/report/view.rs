@@ -108,7 +108,8 @@ impl PassSum {
     }
 }
 
-/// Returns the conclusion for a run: the verdict, totals, latency and cache hits, in at most four lines.
+/// Returns the conclusion for a run: the verdict, totals, latency and cache hits, in at most four
+/// lines.
 pub(super) fn answer(passes: &[PassReport]) -> Vec<String> {
     let mut sum = PassSum::default();
     passes.iter().for_each(|pass| sum.add(pass));
@@ -361,8 +362,8 @@ fn distributions(pass: &PassReport) -> Plot {
 /// Maximum number of points in a plot over time.
 const POINTS_MAX: usize = 120;
 
-/// Merges buckets so that a plot has at most [`POINTS_MAX`] points. If there are many buckets, each merged bucket covers at least
-/// one second.
+/// Merges buckets so that a plot has at most [`POINTS_MAX`] points. If there are many buckets, each
+/// merged bucket covers at least one second.
 fn plotted(series: &SeriesReport) -> SeriesReport {
     let mut step = 1;
     while series.buckets.len().div_ceil(step) > POINTS_MAX

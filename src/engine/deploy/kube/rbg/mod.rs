@@ -1,8 +1,10 @@
-//! RoleBasedGroup of `workloads.x-k8s.io`: fields in both API versions, and rules beyond its schema.
+//! RoleBasedGroup of `workloads.x-k8s.io`: fields in both API versions, and rules beyond its
+//! schema.
 //!
-//! The schema keeps unknown fields in `spec.roles`, so the API server silently accepts a misspelled field of a role. The types here reject
-//! unknown fields. The additional rules are those of the admission webhook and of the schema's CEL expressions, plus references that
-//! nothing else checks: dependencies, templates, and names that would be truncated.
+//! The schema keeps unknown fields in `spec.roles`, so the API server silently accepts a misspelled
+//! field of a role. The types here reject unknown fields. The additional rules are those of the
+//! admission webhook and of the schema's CEL expressions, plus references that nothing else checks:
+//! dependencies, templates, and names that would be truncated.
 
 mod names;
 mod parts;

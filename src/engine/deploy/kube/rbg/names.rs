@@ -7,7 +7,8 @@ pub fn workload_name(group: &str, role: &str) -> String {
     format!("{group}-{role}")
 }
 
-/// The headless Service of a role: `s-<group>-<role>`, truncated to 63 characters, without a trailing `-`.
+/// The headless Service of a role: `s-<group>-<role>`, truncated to 63 characters, without a
+/// trailing `-`.
 pub fn service_name(group: &str, role: &str) -> String {
     let mut name = format!("s-{}", workload_name(group, role));
     while name.len() > LABEL_MAX {

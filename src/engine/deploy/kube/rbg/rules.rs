@@ -258,7 +258,8 @@ fn components(pattern: &Field<'_>, out: &mut Vec<Violation>) {
     }
 }
 
-/// An InstanceSet of v1alpha1: components, or one template, which the controller converts to instances of a single pod.
+/// An InstanceSet of v1alpha1: components, or one template, which the controller converts to
+/// instances of a single pod.
 fn instance_set(role: &Field<'_>, out: &mut Vec<Violation>) {
     if role.get("components").is_some() {
         components(role, out);
@@ -310,7 +311,8 @@ fn cycles(spec: &Field<'_>, out: &mut Vec<Violation>) {
             Some((role.text("name")?, role.list("dependencies").iter().filter_map(|d| d.value.as_str()).collect()))
         })
         .collect();
-    // Repeatedly remove roles whose dependencies have all been removed. The remaining roles contain a cycle.
+    // Repeatedly remove roles whose dependencies have all been removed. The remaining roles contain
+    // a cycle.
     let mut free: Vec<&str> = Vec::new();
     loop {
         let next = waits

@@ -1,4 +1,5 @@
-//! `workloads.x-k8s.io/v1alpha2`. All fields are optional in these types; rules check which ones are required.
+//! `workloads.x-k8s.io/v1alpha2`. All fields are optional in these types; rules check which ones
+//! are required.
 
 use std::collections::BTreeMap;
 

@@ -50,7 +50,8 @@ pub(super) fn container(target: &Field<'_>, out: &mut Vec<Violation>) {
     }
 }
 
-/// `$(NAME)` refers to a variable of this container. Kubernetes leaves an unresolved reference unchanged.
+/// `$(NAME)` refers to a variable of this container. Kubernetes leaves an unresolved reference
+/// unchanged.
 fn references(target: &Field<'_>, out: &mut Vec<Violation>) {
     if !target.list("envFrom").is_empty() || target.at.passes("engineRuntimes") || target.at.passes("roleTemplates") {
         return;
@@ -91,7 +92,8 @@ fn missing(name: &str, set: &[&str]) -> bool {
     !set.contains(&name) && !service && !INJECTED.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The names in `$(NAME)`, except the escaped form `$$(NAME)`. A shell's `$(command)` does not match, because variables are upper case.
+/// The names in `$(NAME)`, except the escaped form `$$(NAME)`. A shell's `$(command)` does not
+/// match, because variables are upper case.
 fn referenced_names(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut rest = text;

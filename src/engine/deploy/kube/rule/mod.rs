@@ -1,7 +1,8 @@
 //! Rules that types cannot express: required fields, syntax, and consistency between values.
 //!
-//! [`structure`] is called for every visited struct with the name of its type, wherever it occurs: a container in a Deployment and a
-//! container in a role of a group are subject to the same rules. Values of the wrong type have already been reported and are skipped here.
+//! [`structure`] is called for every visited struct with the name of its type, wherever it occurs:
+//! a container in a Deployment and a container in a role of a group are subject to the same rules.
+//! Values of the wrong type have already been reported and are skipped here.
 
 mod container;
 mod meta;

@@ -23,7 +23,8 @@ pub(super) fn spec(target: &Field<'_>, whole: &Value, out: &mut Vec<Violation>) 
         ["initContainers", "containers"].iter().flat_map(|list| target.list(list)).collect();
     check_unique_names(&containers, out);
     let mut volumes: Vec<&str> = target.list("volumes").iter().filter_map(|volume| volume.text("name")).collect();
-    // The claim templates of a StatefulSet, which are next to template.spec, also define volumes of its pods.
+    // The claim templates of a StatefulSet, which are next to template.spec, also define volumes of
+    // its pods.
     let owner = target.at.up(2);
     if let Some(value) = owner.find(whole) {
         let claims = Field { at: owner, value }.list("volumeClaimTemplates");

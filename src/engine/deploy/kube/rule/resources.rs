@@ -18,8 +18,8 @@ pub(super) fn amount(target: &Field<'_>) -> Option<f64> {
     }
 }
 
-/// Rules for resources: limits must be at least the requests. For resources without overcommit (huge pages, devices), they must be equal.
-/// Huge pages require memory or CPU.
+/// Rules for resources: limits must be at least the requests. For resources without overcommit
+/// (huge pages, devices), they must be equal. Huge pages require memory or CPU.
 pub(super) fn requirements(target: &Field<'_>, out: &mut Vec<Violation>) {
     let limits = target.entries("limits");
     let requests = target.entries("requests");

@@ -133,7 +133,8 @@ pub(super) fn zero(target: &Field<'_>) -> bool {
     target.value.as_i64() == Some(0) || target.value.as_str().and_then(grammar::percent) == Some(0)
 }
 
-/// A rollout that may neither remove nor add a pod never progresses. `unavailable` and `surge` are the defaults for missing fields.
+/// A rollout that may neither remove nor add a pod never progresses. `unavailable` and `surge` are
+/// the defaults for missing fields.
 pub(crate) fn not_both_zero(rolling: &Field<'_>, unavailable: &str, surge: &str, out: &mut Vec<Violation>) {
     let nothing = |key: &str, default: &str| rolling.get(key).map_or(default == "0", |n| zero(&n));
     if nothing("maxUnavailable", unavailable) && nothing("maxSurge", surge) {

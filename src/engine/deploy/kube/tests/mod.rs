@@ -41,7 +41,8 @@ fn found(document: &Value) -> Vec<(String, ViolationKind)> {
     validate(document).into_iter().map(|violation| (violation.path, violation.kind)).collect()
 }
 
-/// Each case changes one field of a valid document. The change must cause exactly one violation. Paths begin with `prefix`.
+/// Each case changes one field of a valid document. The change must cause exactly one violation.
+/// Paths begin with `prefix`.
 #[track_caller]
 fn check_cases(snapshot: &str, valid: &str, prefix: &str, cases: &[(&str, Value)]) {
     let valid = yaml(valid);

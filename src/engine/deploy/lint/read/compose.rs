@@ -13,7 +13,8 @@ use crate::lint::shell_lexer::commands;
 use crate::lint::yaml::{YamlNode, YamlScalar, YamlValue};
 use mcctl_base::check::SourceLocation;
 
-/// Keys of a service by which a Compose file is recognized. An override file may have only the last ones.
+/// Keys of a service by which a Compose file is recognized. An override file may have only the last
+/// ones.
 const SERVICE_KEYS: &[&str] = &[
     "image",
     "build",

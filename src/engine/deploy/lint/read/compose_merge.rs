@@ -1,4 +1,5 @@
-//! Services that are defined in several places: `extends`, override files, and several files of one directory.
+//! Services that are defined in several places: `extends`, override files, and several files of one
+//! directory.
 
 use crate::lint::yaml::{ScalarKind, YamlEntry, YamlNode, YamlScalar, YamlValue};
 
@@ -20,7 +21,8 @@ pub(crate) struct EffectiveService {
     pub is_partial: bool,
 }
 
-/// The services of `file`, with what they extend and what override files add. `all` are the files of the deployment.
+/// The services of `file`, with what they extend and what override files add. `all` are the files
+/// of the deployment.
 pub(crate) fn services(file: ComposeFile<'_>, all: &[ComposeFile<'_>]) -> Vec<EffectiveService> {
     let (path, node) = file;
     let is_sibling = |(other, _): &&ComposeFile<'_>| *other != path && folder(other) == folder(path);

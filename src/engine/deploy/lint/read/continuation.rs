@@ -11,8 +11,8 @@ pub(crate) const USAGE_SYNTAX: &str = "the command is in the syntax of documenta
 /// The reason for flags without a command above them.
 const FRAGMENT: &str = "flags without a program";
 
-/// Finds backslashes that are followed by a space, and the first one that is followed by a carriage return. Such a line ends the command, and
-/// the flags below become a separate command.
+/// Finds backslashes that are followed by a space, and the first one that is followed by a carriage
+/// return. Such a line ends the command, and the flags below become a separate command.
 pub(crate) fn broken_continuations(text: &str, file: &Arc<str>) -> Vec<Finding> {
     let mut out = Vec::new();
     let mut has_return = false;
@@ -41,7 +41,8 @@ pub(crate) fn broken_continuations(text: &str, file: &Arc<str>) -> Vec<Finding> 
     out
 }
 
-/// Separates lost flags from flags that were never meant to run: those of documentation, and those without a command.
+/// Separates lost flags from flags that were never meant to run: those of documentation, and those
+/// without a command.
 pub(crate) fn sort_lost_flags<'t>(
     found: Vec<Finding>,
     text_of: impl Fn(&str) -> Option<&'t str>,
@@ -64,7 +65,8 @@ pub(crate) fn sort_lost_flags<'t>(
     kept
 }
 
-/// Why the flag on `line` is not part of a command, and the first line of the text that it belongs to.
+/// Why the flag on `line` is not part of a command, and the first line of the text that it belongs
+/// to.
 fn not_a_command(text: &str, line: u32) -> Option<(u32, &'static str)> {
     let lines: Vec<&str> = text.lines().take(usize::try_from(line).ok()?).collect();
     let continues = |line: &&str| line.trim_end().ends_with(['\\', '|']);
@@ -82,7 +84,8 @@ fn has_optional_flag(line: &str) -> bool {
     line.split_whitespace().any(|word| word.starts_with("[-"))
 }
 
-/// Whether the arguments of a program are in the syntax of documentation: `[--port PORT]`, `[options]`.
+/// Whether the arguments of a program are in the syntax of documentation: `[--port PORT]`,
+/// `[options]`.
 pub(crate) fn is_usage<'w>(mut words: impl Iterator<Item = &'w str>) -> bool {
     const NAMES: &[&str] = &["options", "option", "flags", "flag", "args", "arguments"];
     words.any(|word| {

@@ -1,4 +1,5 @@
-//! mcctl's own deployment file: its errors, whether it fits its hosts, and the processes that it describes.
+//! mcctl's own deployment file: its errors, whether it fits its hosts, and the processes that it
+//! describes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::{
 use mcctl_base::check::{Finding, Severity, SourceLocation};
 use mcctl_base::text::escaped;
 
-/// Whether the TOML file `text` is a deployment file. A file with a syntax error is one if it has a section of one.
+/// Whether the TOML file `text` is a deployment file. A file with a syntax error is one if it has a
+/// section of one.
 pub(crate) fn is_toml_deployment(text: &str) -> bool {
     match toml::from_str::<toml::Table>(text) {
         Ok(table) => {
@@ -29,18 +31,20 @@ pub(crate) fn is_toml_deployment(text: &str) -> bool {
     }
 }
 
-/// Limit on the number of processes of one role that are checked. They differ only in their addresses, and rules compare all pairs.
+/// Limit on the number of processes of one role that are checked. They differ only in their
+/// addresses, and rules compare all pairs.
 const ALIKE_MAX: usize = 64;
 
-/// Whether `node` is a deployment file in YAML: it has the section of the model, and at most one unknown key. Other tools have YAML files
-/// with similar keys.
+/// Whether `node` is a deployment file in YAML: it has the section of the model, and at most one
+/// unknown key. Other tools have YAML files with similar keys.
 pub(crate) fn is_yaml_deployment(node: &YamlNode) -> bool {
     let unknown = node.entries().iter().filter(|entry| !is_deployment_key(&entry.key)).count();
     let has_model = node.get("model").is_some_and(|model| !model.entries().is_empty());
     has_model && unknown <= 1
 }
 
-/// The format of the file, by its extension. Standard input has none, so its format is found from the text.
+/// The format of the file, by its extension. Standard input has none, so its format is found from
+/// the text.
 fn format(file: &str, text: &str) -> FileFormat {
     let extension = file.rsplit_once('.').map_or("", |(_, extension)| extension);
     let of_text = || if text.parse::<toml::Table>().is_ok() { FileFormat::Toml } else { FileFormat::Yaml };
@@ -157,7 +161,8 @@ fn processes(plan: &ProcessPlan, spec: &DeploymentSpec, lines: &FileLines<'_>) -
     started.processes
 }
 
-/// The arguments of a command line without more than [`ALIKE_MAX`] occurrences of a flag and its values. A router has one per server.
+/// The arguments of a command line without more than [`ALIKE_MAX`] occurrences of a flag and its
+/// values. A router has one per server.
 fn without_repetitions(argv: &[String]) -> impl Iterator<Item = &String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut is_kept = true;

@@ -11,7 +11,8 @@ use mcctl_base::upstream::{MASTER_FLAGS, STORE_KEYS, UpstreamFlag, sglang};
 
 /// Limit on the size of a script, a unit or an environment file, in bytes.
 const SCRIPT_BYTES_MAX: usize = 256 << 10;
-/// Limit on the number of `=` in a script, a unit or an environment file. Each one may set a variable that all later processes inherit.
+/// Limit on the number of `=` in a script, a unit or an environment file. Each one may set a
+/// variable that all later processes inherit.
 const ASSIGNMENTS_MAX: usize = 4096;
 
 /// Whether the user, the file's name or its first line marks it as a shell script.

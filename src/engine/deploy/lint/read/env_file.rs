@@ -1,4 +1,5 @@
-//! Files of `NAME=value` lines: for `docker --env-file`, Compose's `env_file`, systemd's `EnvironmentFile`, or the shell's `source`.
+//! Files of `NAME=value` lines: for `docker --env-file`, Compose's `env_file`, systemd's
+//! `EnvironmentFile`, or the shell's `source`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -134,7 +134,8 @@ fn add(
     }
 }
 
-/// The line that lets a Deployment start new pods before it stops the old ones, which is the default.
+/// The line that lets a Deployment start new pods before it stops the old ones, which is the
+/// default.
 fn surge(owner: &YamlNode) -> Option<u32> {
     let spec = owner.entry("spec")?;
     let Some(strategy) = spec.value.entry("strategy") else { return Some(spec.line) };
@@ -169,7 +170,8 @@ fn service(node: &YamlNode, name: &str, file: &Arc<str>) -> KubeService {
     }
 }
 
-/// Adds the roles of a RoleBasedGroup: v1alpha2 (a pattern per role) and v1alpha1 (a template per role).
+/// Adds the roles of a RoleBasedGroup: v1alpha2 (a pattern per role) and v1alpha1 (a template per
+/// role).
 fn group(
     node: &YamlNode,
     name: &str,
@@ -240,7 +242,8 @@ fn template_of(holder: &YamlNode, templates: &[YamlNode]) -> Option<YamlNode> {
 /// Limit on the depth to which a patch is merged.
 const MERGE_DEPTH_MAX: usize = 32;
 
-/// A Kubernetes strategic merge: mappings merge by key, lists merge by item name, and everything else is replaced.
+/// A Kubernetes strategic merge: mappings merge by key, lists merge by item name, and everything
+/// else is replaced.
 fn merged(base: &YamlNode, patch: &YamlNode, depth: usize) -> YamlNode {
     match (&base.value, &patch.value) {
         (YamlValue::Map(old), YamlValue::Map(new)) if depth < MERGE_DEPTH_MAX => {

@@ -1,4 +1,5 @@
-//! Turns a command line into processes: strips wrappers, descends into `sh -c` and `docker run`, and assigns each program its role.
+//! Turns a command line into processes: strips wrappers, descends into `sh -c` and `docker run`,
+//! and assigns each program its role.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ const WRAPPER_WORDS_MAX: usize = 64;
 /// Limit on how deeply commands may nest.
 pub(crate) const DEPTH_MAX: usize = 4;
 
-/// Programs that only execute the command that follows. Their own arguments begin with `-` or do not look like a known program.
+/// Programs that only execute the command that follows. Their own arguments begin with `-` or do
+/// not look like a known program.
 const WRAPPERS: &[&str] = &[
     "exec",
     "nohup",
@@ -87,8 +89,8 @@ const WRAPPERS: &[&str] = &[
 /// Short wrapper options that take a value.
 const WRAPPER_VALUES: &[&str] = &["-n", "-c", "-N", "-m", "-u", "-g", "-k", "-s", "-i", "-o", "-e", "-C", "-l", "-p"];
 
-/// Adds the processes that `words` start to `out`, each as a copy of `base` with its role, arguments and variables. An unknown program
-/// adds nothing.
+/// Adds the processes that `words` start to `out`, each as a copy of `base` with its role,
+/// arguments and variables. An unknown program adds nothing.
 pub(crate) fn start(base: &Process, words: &[LocatedValue], depth: usize, out: &mut ScriptEffects) {
     let mut words = words;
     let mut given = Vec::new();
@@ -257,7 +259,8 @@ fn remote(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Script
 }
 
 fn past_wrapper<'w>(name: &str, words: &'w [LocatedValue]) -> &'w [LocatedValue] {
-    // Options of these programs take values that only their manuals list: continue at the first word that starts a known program.
+    // Options of these programs take values that only their manuals list: continue at the first
+    // word that starts a known program.
     let found = (1..words.len().min(WRAPPER_WORDS_MAX)).find(|at| is_start(&words[*at..]));
     if let Some(at) = found {
         return &words[at..];
@@ -274,7 +277,8 @@ fn past_wrapper<'w>(name: &str, words: &'w [LocatedValue]) -> &'w [LocatedValue]
         }
         rest = &rest[if takes { 2 } else { 1 }..];
     }
-    // `timeout 60`, `taskset 0-3`, `gosu user`: these wrappers take one positional argument of their own.
+    // `timeout 60`, `taskset 0-3`, `gosu user`: these wrappers take one positional argument of
+    // their own.
     let own = match name {
         "timeout" | "chrt" => rest.first().is_some_and(|w| w.text.starts_with(|c: char| c.is_ascii_digit())),
         "taskset" => rest.first().is_some_and(|w| w.text.chars().all(|c| c.is_ascii_hexdigit() || "x-,".contains(c))),
@@ -385,7 +389,8 @@ pub(crate) fn with_mode(mut process: Process) -> Process {
     process
 }
 
-/// The role of a container without a command line, whose image runs a program with the arguments `words`.
+/// The role of a container without a command line, whose image runs a program with the arguments
+/// `words`.
 pub(crate) fn guess_role(
     image: Option<&str>,
     words: &[LocatedValue],
@@ -416,7 +421,8 @@ pub(crate) fn guess_role(
         .then(|| (ProcessRole::Sglang(SglangMode::Whole), Implementation::Upstream, words.to_vec()))
 }
 
-/// Whether the first argument of a container is a program rather than a model: a model has a slash or begins with a hyphen.
+/// Whether the first argument of a container is a program rather than a model: a model has a slash
+/// or begins with a hyphen.
 fn is_program(text: &str) -> bool {
     !text.starts_with('-') && (text.starts_with(['/', '.']) && !text.contains("model") || !text.contains('/'))
 }
@@ -514,7 +520,8 @@ fn container(base: &Process, words: &[LocatedValue], depth: usize, out: &mut Scr
     }
 }
 
-/// Whether a word in the position of the image is a variable with options: `$DOCKER_OPTS -e A=b IMAGE`.
+/// Whether a word in the position of the image is a variable with options:
+/// `$DOCKER_OPTS -e A=b IMAGE`.
 fn may_be_options(text: &str) -> bool {
     let upper = text.to_ascii_uppercase();
     text.contains('$') && !upper.contains("IMAGE") && !upper.contains("IMG")
@@ -639,7 +646,8 @@ fn long_mount(value: LocatedValue) -> Option<ContainerMount> {
     Some(ContainerMount { path, source, place: value.place })
 }
 
-/// `words` with the known variables from `env` substituted as a shell does (or Kubernetes, for `$(NAME)`).
+/// `words` with the known variables from `env` substituted as a shell does (or Kubernetes, for
+/// `$(NAME)`).
 pub(crate) fn expanded(words: &[LocatedValue], env: &BTreeMap<String, Variable>) -> Vec<LocatedValue> {
     let value = |name: &str| match env.get(name)? {
         Variable::Text(located) if located.is_known() => Some(located.text.clone()),

@@ -11,7 +11,8 @@ use crate::lint::shell::word::base_name;
 use crate::lint::source::FileKind;
 use mcctl_base::check::SourceLocation;
 
-/// Links processes to the files that they reference. A file that no process references becomes a separate entry.
+/// Links processes to the files that they reference. A file that no process references becomes a
+/// separate entry.
 pub(super) fn link(deployment: &mut ParsedDeployment, parsed: &[&ParsedFile]) {
     let mut used = vec![false; parsed.len()];
     for process in &mut deployment.processes {
@@ -25,7 +26,8 @@ pub(super) fn link(deployment: &mut ParsedDeployment, parsed: &[&ParsedFile]) {
             };
             used[at] = true;
             for (name, value) in env_file::variables(&parsed[at].text, &parsed[at].file) {
-                // In systemd, EnvironmentFile overrides Environment. In Docker and Compose, `-e` and `environment:` override files.
+                // In systemd, EnvironmentFile overrides Environment. In Docker and Compose, `-e`
+                // and `environment:` override files.
                 if process.runtime == RuntimeKind::Unit {
                     process.env.insert(name, value);
                 } else {
@@ -91,8 +93,9 @@ pub(super) fn link(deployment: &mut ParsedDeployment, parsed: &[&ParsedFile]) {
     }
 }
 
-/// The documents that `process` may read under the name `base`. Of those that its own script writes, only the last one before its start,
-/// and none if it depends on other branches which one that is.
+/// The documents that `process` may read under the name `base`. Of those that its own script
+/// writes, only the last one before its start, and none if it depends on other branches which one
+/// that is.
 fn last_written<'d>(
     process: &Process,
     base: &str,
@@ -120,8 +123,9 @@ fn last_written<'d>(
     candidates.into_iter().filter(keeps).collect()
 }
 
-/// The index of the file that `path`, named in the file `by`, refers to. Candidates have the same base name. The candidate that shares the
-/// most of the remaining path wins; among equals, the one nearest to `by`.
+/// The index of the file that `path`, named in the file `by`, refers to. Candidates have the same
+/// base name. The candidate that shares the most of the remaining path wins; among equals, the one
+/// nearest to `by`.
 pub(super) fn nearest_file<'f>(path: &str, by: &str, files: impl Iterator<Item = (usize, &'f str)>) -> Option<usize> {
     let score = |file: &str| {
         let same_end = path.rsplit('/').zip(file.rsplit('/')).take_while(|(a, b)| a == b).count();

@@ -64,8 +64,8 @@ pub fn read(sources: &[SourceFile<'_>]) -> Result<ParsedDeployment, (String, Rea
     combine(&parsed).map(|deployment| with_templates(deployment, templates))
 }
 
-/// Maximum number of files that are skipped because they exceed a limit. If there are more, the entire input is rejected: each skipped file
-/// requires another pass over the remaining files.
+/// Maximum number of files that are skipped because they exceed a limit. If there are more, the
+/// entire input is rejected: each skipped file requires another pass over the remaining files.
 const RETRIES_MAX: usize = 8;
 
 /// Reads all readable `sources` as one deployment, and returns the names and errors of the others.
@@ -156,7 +156,8 @@ fn combine(parsed: &[ParsedFile]) -> Result<ParsedDeployment, (String, ReadError
     Ok(deployment)
 }
 
-/// Rejects inputs larger than any real deployment: rules compare all pairs of processes, and each name with all known names.
+/// Rejects inputs larger than any real deployment: rules compare all pairs of processes, and each
+/// name with all known names.
 fn check_limits(deployment: &ParsedDeployment) -> Result<(), (String, ReadError)> {
     let too_many = |file: &str, what, most| Err((file.to_owned(), ReadError::TooMany { what, most }));
     if let Some(process) = deployment.processes.get(PROCESSES_MAX) {
@@ -221,7 +222,8 @@ impl ParsedFile {
         }
     }
 
-    /// Adds the content to `deployment`. `data` and `all` are the ConfigMaps and the files of the deployment.
+    /// Adds the content to `deployment`. `data` and `all` are the ConfigMaps and the files of the
+    /// deployment.
     fn add(
         &self,
         data: &[ConfigData],
@@ -294,7 +296,8 @@ impl ParsedFile {
 
 /// Violations of the Kubernetes schema in one document.
 fn violations(node: &YamlNode, file: &Arc<str>) -> impl Iterator<Item = Finding> {
-    // A text such as ${REPLICAS} or {{ .Values.replicas }} is replaced before the document is applied.
+    // A text such as ${REPLICAS} or {{ .Values.replicas }} is replaced before the document is
+    // applied.
     let is_open = |value: &YamlNode| value.text().is_some_and(|text| text.contains('$') || text.contains("{{"));
     let is_known = move |path: &str| {
         !node.at(path).is_some_and(|value| is_open(value) || value.entries().iter().any(|entry| is_open(&entry.value)))

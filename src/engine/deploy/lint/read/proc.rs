@@ -6,7 +6,8 @@ use crate::lint::shell::effects::ScriptEffects;
 use crate::lint::shell::word::base_name;
 use mcctl_base::check::SourceLocation;
 
-/// The process `pid`, from `/proc/PID/cmdline` and, if readable, `/proc/PID/environ`. `None` if it is not a supported program.
+/// The process `pid`, from `/proc/PID/cmdline` and, if readable, `/proc/PID/environ`. `None` if it
+/// is not a supported program.
 pub fn process(pid: u32, cmdline: &[u8], environ: Option<&[u8]>) -> Option<Process> {
     let place = SourceLocation { file: format!("pid {pid}").into(), line: 0 };
     let words = parts(cmdline).map(|word| LocatedValue::new(word, place.clone())).collect::<Vec<_>>();

@@ -6,8 +6,9 @@ use crate::lint::shell::Evaluator;
 use crate::lint::shell::effects::ScriptEffects;
 use mcctl_base::check::SourceLocation;
 
-/// Adds the processes that `text` starts to `out`, each as an extended copy of `base`. `text` begins at `place`; `positional` replaces `$@`.
-/// `None` if the arguments of the script are not known.
+/// Adds the processes that `text` starts to `out`, each as an extended copy of `base`. `text`
+/// begins at `place`; `positional` replaces `$@`. `None` if the arguments of the script are not
+/// known.
 pub(crate) fn run(
     base: &Process,
     text: &str,

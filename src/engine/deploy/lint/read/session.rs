@@ -6,7 +6,8 @@ use crate::lint::shell::word::is_name;
 /// The programs that start sessions.
 pub(crate) const PROGRAMS: &[&str] = &["tmux", "screen"];
 
-/// Options of `tmux new-session`, `new-window`, `split-window` and `respawn-pane` that take a value. All others take none.
+/// Options of `tmux new-session`, `new-window`, `split-window` and `respawn-pane` that take a
+/// value. All others take none.
 const TMUX_VALUES: &[char] = &['c', 'e', 'F', 'f', 'l', 'n', 'p', 's', 't', 'x', 'y'];
 /// Options of tmux itself that take a value.
 const TMUX_GLOBAL_VALUES: &[char] = &['c', 'f', 'L', 'S', 'T'];
@@ -130,8 +131,8 @@ fn set_variable(process: &mut Process, value: &LocatedValue) {
     }
 }
 
-/// The words after the options. An option is a letter after `-`, alone or in a group such as `-dmS`; the last of a group may take the next
-/// word, or the rest of its own.
+/// The words after the options. An option is a letter after `-`, alone or in a group such as
+/// `-dmS`; the last of a group may take the next word, or the rest of its own.
 fn past_options<'w>(
     words: &'w [LocatedValue],
     values: &[char],
@@ -170,7 +171,8 @@ mod tests {
     use crate::lint::shell::choice::ScriptSpan;
     use mcctl_base::check::SourceLocation;
 
-    /// The command lines, whether each is known to run in the background, and whether it may not run.
+    /// The command lines, whether each is known to run in the background, and whether it may not
+    /// run.
     fn started(line: &str) -> Vec<(String, bool, bool)> {
         let place = SourceLocation { file: "x".into(), line: 1 };
         let mut base = Process::new("x", ProcessRole::Other, place.clone(), RuntimeKind::Shell);

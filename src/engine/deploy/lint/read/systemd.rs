@@ -10,7 +10,8 @@ use crate::lint::shell::word::base_name;
 use crate::lint::shell_lexer::commands;
 use mcctl_base::check::SourceLocation;
 
-/// A setting of `[Service]`: key, value with continuation lines joined, and words with their locations.
+/// A setting of `[Service]`: key, value with continuation lines joined, and words with their
+/// locations.
 struct UnitSetting {
     key: String,
     value: LocatedValue,

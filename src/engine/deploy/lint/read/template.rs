@@ -4,7 +4,8 @@ use crate::lint::shell::places::UnreadPlace;
 use crate::lint::source::{ReadError, SourceFile};
 use mcctl_base::check::SourceLocation;
 
-/// `error`, or that of a template if `text` has the marks of Helm, Jinja or Go, or the double braces of a Python format.
+/// `error`, or that of a template if `text` has the marks of Helm, Jinja or Go, or the double
+/// braces of a Python format.
 pub(crate) fn or_template(error: ReadError, text: &str) -> ReadError {
     let is_template = text.contains("{{") || text.contains("{%");
     match error {

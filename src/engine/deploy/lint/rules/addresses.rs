@@ -1,4 +1,5 @@
-//! Addresses of masters and metadata services: their syntax, and whether the build of the program can use them.
+//! Addresses of masters and metadata services: their syntax, and whether the build of the program
+//! can use them.
 
 use crate::lint::findings::Findings;
 use crate::lint::model::{Implementation, LocatedValue};
@@ -114,7 +115,8 @@ fn metadata(member: &ProcessView<'_>, located: &LocatedValue, out: &mut Findings
     }
 }
 
-/// A metadata server of a kind that the program's build does not support. The program aborts when it starts its transfer engine.
+/// A metadata server of a kind that the program's build does not support. The program aborts when
+/// it starts its transfer engine.
 pub(super) fn metadata_build(view: &DeploymentView<'_>, out: &mut Findings) {
     for (member, reader) in view.readers() {
         // `unsupported` reports the same for mcctl's node.

@@ -7,7 +7,8 @@ use crate::lint::view::DeploymentView;
 use mcctl_base::upstream::checksum::{COST, ChecksumSwitch, SINCE, VARIABLE, in_wheel, is_off_in_mcctl};
 use mcctl_base::upstream::is_older;
 
-/// The wheel's clients have no checksums unless a variable is set. mcctl's clients have them unless it is 0.
+/// The wheel's clients have no checksums unless a variable is set. mcctl's clients have them unless
+/// it is 0.
 pub(super) fn switch(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         let process = member.process;
@@ -69,7 +70,8 @@ fn mcctl_client(member: &ProcessView<'_>, value: Option<&LocatedValue>, out: &mu
     }
 }
 
-/// Variables that any client may read. Every client reads these values as off. An environment that is in effect yields a warning.
+/// Variables that any client may read. Every client reads these values as off. An environment that
+/// is in effect yields a warning.
 fn environment(member: &ProcessView<'_>, value: Option<&LocatedValue>, out: &mut Findings) {
     let Some(value) = value.filter(|value| is_off_in_mcctl(&value.text)) else { return };
     let finding = "clients with this environment neither send nor verify checksums: they do not detect damaged objects";

@@ -77,7 +77,8 @@ pub(super) fn local_hostname(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// A client for RDMA without a configured device cannot start if discovery is off. If it is on, the client may silently fall back to TCP.
+/// A client for RDMA without a configured device cannot start if discovery is off. If it is on, the
+/// client may silently fall back to TCP.
 pub(super) fn auto_discovery(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients() {
         // mcctl's node uses every device it finds, and exits if it finds none.

@@ -1,4 +1,5 @@
-//! The port in the addresses of clients, against the ports on which the master, metadata service or real client listens.
+//! The port in the addresses of clients, against the ports on which the master, metadata service or
+//! real client listens.
 //!
 //! `service-port` has the addresses that go through a Kubernetes Service.
 
@@ -16,7 +17,8 @@ use mcctl_base::upstream::ports;
 struct Destination {
     key: &'static str,
     noun: &'static str,
-    /// The ports on which a process offers it: `Some` with no port if it does not offer it, `None` if they are unknown.
+    /// The ports on which a process offers it: `Some` with no port if it does not offer it, `None`
+    /// if they are unknown.
     ports: fn(&ProcessView<'_>) -> Option<Vec<u16>>,
 }
 
@@ -80,7 +82,8 @@ fn check(
         None => text,
     };
     let Ok((host, Some(port))) = HostPort::split(authority) else { return };
-    // All processes that offer the service, with their ports. If one is unknown, it may be the one that the address means.
+    // All processes that offer the service, with their ports. If one is unknown, it may be the one
+    // that the address means.
     let all = view.member.iter().filter(|other| other.process.runtime != RuntimeKind::Running);
     let Some(all) = all.map(|other| Some((other, (destination.ports)(other)?))).collect::<Option<Vec<_>>>() else {
         return;
@@ -163,7 +166,8 @@ fn reach<'v, 's>(
         let is_alone = named.iter().all(|(other, _)| view.same_network(other.process).next().is_none());
         return Some(Reach { processes: named, is_sure: is_alone });
     }
-    // The only one in the files is probably meant, unless it is in a container that the address cannot mean.
+    // The only one in the files is probably meant, unless it is in a container that the address
+    // cannot mean.
     let is_elsewhere = |other: &Process| {
         matches!(other.runtime, RuntimeKind::Kubernetes | RuntimeKind::Compose) && !other.limits.host_network
     };

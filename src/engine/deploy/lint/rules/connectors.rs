@@ -109,7 +109,8 @@ fn only_stores(member: &ProcessView<'_>) -> bool {
     text(&node, "kv_role") == Some("kv_producer") || looks_up == Some(false)
 }
 
-/// vLLM's block hashes begin with a random value, unless PYTHONHASHSEED is set. Processes with other values store under other keys.
+/// vLLM's block hashes begin with a random value, unless PYTHONHASHSEED is set. Processes with
+/// other values store under other keys.
 fn hash_seed(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Findings) {
     const SEED: &str = "PYTHONHASHSEED";
     let process = member.process;
@@ -118,7 +119,8 @@ fn hash_seed(view: &DeploymentView<'_>, member: &ProcessView<'_>, out: &mut Find
         let finding = format!("{who} finds no blocks of other vLLM processes, or of itself after a restart");
         let evidence = format!("{SEED} is not set, so block hashes begin with a random value");
         let remedy = format!("set {SEED}=0 for all vLLM processes of the store");
-        // Only a file that a script reads hides a variable: what its caller exports is not part of the deployment.
+        // Only a file that a script reads hides a variable: what its caller exports is not part of
+        // the deployment.
         let is_unset = process.env_whole || process.runtime == RuntimeKind::Shell && process.env_files.is_empty();
         if is_unset && !only_stores(member) {
             out.warning(&process.place, finding, evidence, remedy);
@@ -236,7 +238,8 @@ fn vllm_file(document: &SettingsFile, out: &mut Findings) {
     }
 }
 
-/// LMCache passes `extra_config` to the store, whose client ignores some of the keys that LMCache documents.
+/// LMCache passes `extra_config` to the store, whose client ignores some of the keys that LMCache
+/// documents.
 pub(super) fn lmcache(view: &DeploymentView<'_>, out: &mut Findings) {
     for document in view.deployment.documents.iter().filter(|document| document.kind == SettingsFileKind::Lmcache) {
         if !uses_mooncake(&document.node) {
@@ -283,7 +286,8 @@ fn is_store_key(key: &str) -> bool {
         || stripped.is_some_and(|key| STORE_SETUP_KEYS.contains(&key) || LMCACHE_PLAIN_KEYS.contains(&key))
 }
 
-/// The connector of current releases reads the master's address from a single key, not from the URL. Earlier ones read others.
+/// The connector of current releases reads the master's address from a single key, not from the
+/// URL. Earlier ones read others.
 fn master(document: &SettingsFile, url: Option<&str>, extra: &YamlNode, out: &mut Findings) {
     let key = format!("{LMCACHE_PREFIX}master_server_addr");
     if text(extra, &key).is_some_and(|text| !text.trim().is_empty()) {

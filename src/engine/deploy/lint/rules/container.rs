@@ -8,8 +8,8 @@ use crate::lint::release::release_of_image;
 use crate::lint::settings::{ProcessView, SettingValue};
 use crate::lint::view::DeploymentView;
 
-/// Master and clients must run the same release. A client from another release stores nothing, and the handshake does not detect the
-/// difference.
+/// Master and clients must run the same release. A client from another release stores nothing, and
+/// the handshake does not detect the difference.
 pub(super) fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     let release = |process: &Process| release_of_image(&process.image.as_ref()?.text);
     let Some(master) = view.masters().find(|member| release(member.process).is_some()) else {
@@ -116,7 +116,8 @@ fn has_rdma_device(process: &Process) -> bool {
             .any(|mount| matches!(&mount.source, MountSource::Host(path) if path.starts_with("/dev")))
 }
 
-/// Whether the container has a device whose name is not known, or one of the Container Device Interface (`VENDOR/CLASS=NAME`).
+/// Whether the container has a device whose name is not known, or one of the Container Device
+/// Interface (`VENDOR/CLASS=NAME`).
 fn may_have_rdma_device(process: &Process) -> bool {
     let limits = &process.limits;
     limits.is_partial || limits.devices.iter().any(|located| !located.is_known() || !located.text.starts_with('/'))
@@ -130,7 +131,8 @@ fn uses_rdma(member: &ProcessView<'_>) -> bool {
 pub(super) fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients().filter(|member| uses_rdma(member) && member.uses_mooncake() == Some(true)) {
         let process = member.process;
-        // A command whose options depend on branches has several variants. A loop over the devices of a host is one of them.
+        // A command whose options depend on branches has several variants. A loop over the devices
+        // of a host is one of them.
         let has_device = |other: &Process| has_rdma_device(other) || may_have_rdma_device(other);
         let variant_has_device =
             || view.member.iter().any(|other| other.process.place == process.place && has_device(other.process));
@@ -159,7 +161,8 @@ pub(super) fn rdma_device(view: &DeploymentView<'_>, out: &mut Findings) {
                 (true, format!("{who} cannot start, or uses TCP instead of RDMA: its container has no RDMA device"))
             }
         };
-        // A cluster may add devices to pods, and a hook of the runtime to containers with these variables.
+        // A cluster may add devices to pods, and a hook of the runtime to containers with these
+        // variables.
         let adds_device =
             ["NVIDIA_MOFED", "MELLANOX_VISIBLE_DEVICES"].iter().any(|name| process.env.contains_key(*name));
         if starts
@@ -186,7 +189,8 @@ enum NoDevice {
     Unknown,
 }
 
-/// Upstream's client exits if a device is named, and otherwise uses TCP. mcctl's node exits, unless it may use TCP.
+/// Upstream's client exits if a device is named, and otherwise uses TCP. mcctl's node exits, unless
+/// it may use TCP.
 ///
 /// Source: `Client::InitTransferEngine` in `mooncake-store/src/client_service.cpp`.
 fn without_device(member: &ProcessView<'_>) -> NoDevice {
@@ -306,7 +310,8 @@ fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The SSD tier requires a separate directory per process, must be enabled on the master and its clients, and needs an eviction policy.
+/// The SSD tier requires a separate directory per process, must be enabled on the master and its
+/// clients, and needs an eviction policy.
 pub(super) fn ssd(view: &DeploymentView<'_>, out: &mut Findings) {
     use crate::lint::rules::kubernetes::is_yes;
     let is_off = |member: &&ProcessView<'_>| {

@@ -86,7 +86,8 @@ fn master_text(member: &ProcessView<'_>) -> Option<String> {
     }
 }
 
-/// The settings that determine page keys. Servers with different values cannot read each other's pages.
+/// The settings that determine page keys. Servers with different values cannot read each other's
+/// pages.
 fn fingerprint(member: &ProcessView<'_>) -> Option<Vec<(&'static str, String, Option<LocatedValue>)>> {
     if !member.process.args_whole {
         return None;
@@ -120,8 +121,8 @@ fn fingerprint(member: &ProcessView<'_>) -> Option<Vec<(&'static str, String, Op
 /// The name of the part that [`attention_tp`] returns.
 const ATTENTION_TP: &str = "the attention TP size";
 
-/// The number of ranks among which the attention heads are split, and where it is set. With DP attention, each replica has a part of the
-/// ranks. Empty if pages do not depend on it.
+/// The number of ranks among which the attention heads are split, and where it is set. With DP
+/// attention, each replica has a part of the ranks. Empty if pages do not depend on it.
 fn attention_tp(member: &ProcessView<'_>) -> Option<(&'static str, String, Option<LocatedValue>)> {
     const TP: &[&str] = &["tp_size", "tp", "tensor_parallel_size"];
     let tp = member.number(TP, 1)?;
@@ -129,7 +130,8 @@ fn attention_tp(member: &ProcessView<'_>) -> Option<(&'static str, String, Optio
     let is_split = member.switch(&["enable_dp_attention"]);
     let dp = if is_split { member.number(&["dp_size", "dp", "data_parallel_size"], 1)? } else { 1 };
     let cp = member.number(&["attn_cp_size", "attention_context_parallel_size"], 1)?;
-    // The latent rows of MLA are the same on every rank, and tp_lcm_size divides the pages of servers with different sizes alike.
+    // The latent rows of MLA are the same on every rank, and tp_lcm_size divides the pages of
+    // servers with different sizes alike.
     let model = member.value(&["model_path", "model"]).map_or("", |located| base_name(&located.text));
     let is_latent = models::by_name(model).is_ok_and(|known| known.geometry.is_latent());
     if is_latent || member.extra.as_ref().is_some_and(|extra| extra.get("tp_lcm_size").is_some()) {
@@ -375,7 +377,8 @@ pub(super) fn port_taken(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// The address that a process listens on, if it is a certain one. Another process may use the same port at another address.
+/// The address that a process listens on, if it is a certain one. Another process may use the same
+/// port at another address.
 fn listening_address(member: &ProcessView<'_>) -> Option<String> {
     let names: &[&str] = match member.process.role {
         ProcessRole::Master => &["rpc_address", "rpc-address"],
@@ -407,7 +410,8 @@ fn listening_ports(member: &ProcessView<'_>) -> Vec<(u16, &'static str, mcctl_ba
                 .then(|| member.master_port("http_metadata_server_port"))
                 .flatten()
                 .map(|port| (port, "metadata", place(&["http_metadata_server_port", "enable_http_metadata_server"])));
-            // A standby does not listen, and masters on one host may share a port that only the leader opens.
+            // A standby does not listen, and masters on one host may share a port that only the
+            // leader opens.
             return [rpc, admin, metadata].into_iter().flatten().filter(|(port, ..)| *port > 0).collect();
         }
         ProcessRole::Metadata => add(&["port"], ports::METADATA, "metadata"),

@@ -1,4 +1,5 @@
-//! The data directory of mcctl's master: what it outlives, which flags select it, and who else uses it.
+//! The data directory of mcctl's master: what it outlives, which flags select it, and who else uses
+//! it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +20,8 @@ const SNAPSHOT_PATH: &str = "MOONCAKE_SNAPSHOT_LOCAL_PATH";
 pub(super) enum MasterData {
     /// In memory only.
     Memory,
-    /// In the directory of `--data-dir`, or below that of [`SNAPSHOT_PATH`] with `--enable_snapshot`.
+    /// In the directory of `--data-dir`, or below that of [`SNAPSHOT_PATH`] with
+    /// `--enable_snapshot`.
     Directory(LocatedValue),
     /// In a directory that the provided files do not specify, or possibly in memory.
     Unknown,
@@ -72,7 +74,8 @@ fn mount_of<'p>(process: &'p Process, path: &str) -> Option<&'p ContainerMount> 
     process.limits.mounts.iter().filter(contains).max_by_key(|mount| mount.path.len())
 }
 
-/// A data directory that ends with its pod, its container or its host's uptime does not keep the keys.
+/// A data directory that ends with its pod, its container or its host's uptime does not keep the
+/// keys.
 pub(super) fn outlives(view: &DeploymentView<'_>, out: &mut Findings) {
     const KEPT: &str = "the keys do not survive";
     for member in mcctl_masters(view) {
@@ -205,7 +208,8 @@ pub(super) fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
 /// A second master that uses a data directory exits, because the first one has locked it.
 pub(super) fn sharing(view: &DeploymentView<'_>, out: &mut Findings) {
     let mut used: BTreeMap<(String, String), &Process> = BTreeMap::new();
-    // Running processes have already locked their directories, and may have the same path in different containers.
+    // Running processes have already locked their directories, and may have the same path in
+    // different containers.
     let starts =
         |member: &&ProcessView<'_>| !matches!(member.process.runtime, RuntimeKind::File | RuntimeKind::Running);
     for member in mcctl_masters(view).filter(starts) {
@@ -250,7 +254,8 @@ pub(super) fn sharing(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Where the directory is: the host or the file whose processes share it, and its path there. `None` if other processes have their own.
+/// Where the directory is: the host or the file whose processes share it, and its path there.
+/// `None` if other processes have their own.
 fn scope(process: &Process, mount: Option<&ContainerMount>, path: &str) -> Option<(String, String)> {
     if !process.runtime.is_container() {
         return Some((process.network.clone(), path.to_owned()));

@@ -8,8 +8,8 @@ use crate::lint::view::DeploymentView;
 /// The variable with which a node of mcctl overrides the host in its name.
 const VARIABLE: &str = "MOONCAKE_HOST_ID";
 
-/// Nodes that report one host although they run on several, or several although they run on one. The copies of an object may then be on a
-/// single host.
+/// Nodes that report one host although they run on several, or several although they run on one.
+/// The copies of an object may then be on a single host.
 pub(super) fn host_ids(view: &DeploymentView<'_>, out: &mut Findings) {
     let nodes: Vec<(&ProcessView<'_>, &LocatedValue)> = view
         .member

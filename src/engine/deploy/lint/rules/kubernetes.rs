@@ -170,7 +170,8 @@ pub(super) fn selector(view: &DeploymentView<'_>, out: &mut Findings) {
             );
             continue 'services;
         }
-        // Pods with the same label keys are candidates. If they are in other files, the matching pods may be in a missing file.
+        // Pods with the same label keys are candidates. If they are in other files, the matching
+        // pods may be in a missing file.
         let keys: BTreeSet<&str> = service.selector.keys().map(String::as_str).collect();
         let alike: Vec<_> = deployment
             .pods
@@ -215,7 +216,8 @@ const STAGING_BYTES: u64 = 1_342_177_280;
 /// Free memory that SGLang requires in addition to its pools.
 const SGLANG_SPARE_BYTES: u64 = 10 * ByteSize::GIB;
 
-/// A limit that does not exceed the contributed memory causes an OOM kill hours later, because pages are touched lazily.
+/// A limit that does not exceed the contributed memory causes an OOM kill hours later, because
+/// pages are touched lazily.
 pub(super) fn memory_limit(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.clients() {
         let Some((limit, located)) = quantity::memory_limit(member.process) else { continue };
@@ -234,7 +236,8 @@ pub(super) fn memory_limit(view: &DeploymentView<'_>, out: &mut Findings) {
             let chosen = parts.iter().filter(|(name, _)| names.contains(name));
             chosen.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
         };
-        // The L2 pool is pinned at startup. The pages of a segment are used as it fills, and never returned.
+        // The L2 pool is pinned at startup. The pages of a segment are used as it fills, and never
+        // returned.
         if limit <= bytes_of(&[L2]) {
             let finding = format!("{who} cannot start: its L2 pool does not fit into its memory limit");
             out.error(&located.place, finding, evidence, remedy);
@@ -298,7 +301,8 @@ fn need(member: &ProcessView<'_>) -> Option<(Vec<(&'static str, u64)>, u64)> {
             if !huge {
                 parts.push(("local buffers", ranks.checked_mul(16 * ByteSize::MIB)?));
             }
-            // With huge pages, SGLang still requires this much regular memory. `huge-page-memory` reports that.
+            // With huge pages, SGLang still requires this much regular memory. `huge-page-memory`
+            // reports that.
             if parts.is_empty() {
                 return None;
             }
@@ -333,11 +337,13 @@ pub(super) fn unknown_host(view: &DeploymentView<'_>, out: &mut Findings) {
                     let Some(named) = parts.iter().take(2).find(|part| part.starts_with("s-")) else { continue };
                     let known =
                         of_roles.iter().any(|s| s == named) || deployment.services.iter().any(|s| s.name == **named);
-                    // `s-<group>-<role>.<namespace>` of another group is valid if the namespace is specified.
+                    // `s-<group>-<role>.<namespace>` of another group is valid if the namespace is
+                    // specified.
                     let foreign = parts.first() == Some(named)
                         && parts.len() > 1
                         && !deployment.groups.iter().any(|g| named.contains(&g.name));
-                    // The whole name may be that of another group, which the files do not have. It is a mistake if a group here has the role.
+                    // The whole name may be that of another group, which the files do not have. It
+                    // is a mistake if a group here has the role.
                     let own_role =
                         |role: &LocatedValue| named.strip_suffix(&role.text).is_some_and(|rest| rest.ends_with('-'));
                     let is_own = deployment.groups.iter().any(|group| group.roles.iter().any(own_role));

@@ -16,8 +16,9 @@ pub(super) const VLLM_HTTP: u16 = 8000;
 /// Side channel of vLLM's NIXL connector.
 const VLLM_SIDE_CHANNEL: u16 = 5600;
 
-/// Whether `port` may be one on which the process listens: a default port of its program, or a number in its arguments or variables.
-/// `None` if its arguments are not all known. Declared container ports do not count: nothing listens because of them.
+/// Whether `port` may be one on which the process listens: a default port of its program, or a
+/// number in its arguments or variables. `None` if its arguments are not all known. Declared
+/// container ports do not count: nothing listens because of them.
 pub(super) fn may_listen(member: &ProcessView<'_>, port: u16) -> Option<bool> {
     let process = member.process;
     let defaults: &[u16] = match process.role {
@@ -44,7 +45,8 @@ pub(super) fn may_listen(member: &ProcessView<'_>, port: u16) -> Option<bool> {
     Some(is_named || defaults.contains(&port) || process.role.is_sglang() && is_grpc)
 }
 
-/// Whether the value of a variable is the port, or an address of the process itself with it. Other addresses are of other processes.
+/// Whether the value of a variable is the port, or an address of the process itself with it. Other
+/// addresses are of other processes.
 fn is_own_port(text: &str, port: u16) -> bool {
     let text = text.trim();
     text.parse() == Ok(port) || is_host_local(text) && has_number(text, port)

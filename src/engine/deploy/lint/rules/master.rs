@@ -33,7 +33,8 @@ pub(super) fn ha_readiness(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Minimum number of RPC threads with which a master handles heartbeats in time when many servers start at once.
+/// Minimum number of RPC threads with which a master handles heartbeats in time when many servers
+/// start at once.
 const THREADS_MIN: u64 = 4;
 /// Minimum CPU limit, in thousandths of a CPU.
 const CPU_MIN: u64 = 2000;
@@ -206,7 +207,8 @@ pub(super) fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
                 .iter()
                 .find(|s| address.text.split([':', '.']).next() == Some(s.name.as_str()));
             let labels = |service: &KubeService| of_leader_only(view, service);
-            // Masters with the Kubernetes lease backend set a label on the pod of the leader, and a Service may select it.
+            // Masters with the Kubernetes lease backend set a label on the pod of the leader, and a
+            // Service may select it.
             if through.is_some_and(labels) {
                 continue;
             }
@@ -244,8 +246,8 @@ pub(super) fn ha_clients(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Whether the Service may select only the leader: its labels match the masters' pods, except for labels that no template has, and the
-/// masters elect a leader with the Kubernetes lease backend.
+/// Whether the Service may select only the leader: its labels match the masters' pods, except for
+/// labels that no template has, and the masters elect a leader with the Kubernetes lease backend.
 fn of_leader_only(view: &DeploymentView<'_>, service: &KubeService) -> bool {
     let by_lease = view.upstream_masters().filter(
         |member| matches!(member.master("ha_backend_type"), SettingValue::Is(located) if located.text.trim() == "k8s"),

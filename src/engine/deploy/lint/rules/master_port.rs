@@ -1,4 +1,5 @@
-//! The port at which clients look for the master, and the port on which the master of the same script listens.
+//! The port at which clients look for the master, and the port on which the master of the same
+//! script listens.
 
 use crate::lint::findings::Findings;
 use crate::lint::model::{LocatedValue, ProcessRole};
@@ -6,7 +7,8 @@ use crate::lint::settings::{ProcessView, SettingValue, host_of};
 use crate::lint::view::DeploymentView;
 use mcctl_base::addr::host_is_loopback;
 
-/// A client on the master's host must use the master's RPC port. A warning: another master may run on that host.
+/// A client on the master's host must use the master's RPC port. A warning: another master may run
+/// on that host.
 pub(super) fn master_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| is_user(member)) {
         let SettingValue::Is(located) = member.client("master_server_address") else { continue };
@@ -63,7 +65,8 @@ fn host_and_port(located: &LocatedValue) -> Option<(&str, u16)> {
     Some((host_of(text), port))
 }
 
-/// Whether a client that connects to `host` reaches this master's host: by loopback, or by the address that the master is bound to.
+/// Whether a client that connects to `host` reaches this master's host: by loopback, or by the
+/// address that the master is bound to.
 fn listens_on(master: &ProcessView<'_>, host: &str) -> bool {
     match master.master("rpc_address") {
         SettingValue::Is(bound) if bound.text.trim() == host => true,

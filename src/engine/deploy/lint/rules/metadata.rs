@@ -20,7 +20,8 @@ struct MetadataClient<'s> {
     url: LocatedValue,
 }
 
-/// Nodes and engines that use the service of one of several masters. Each master has records of its own, which are lost with it.
+/// Nodes and engines that use the service of one of several masters. Each master has records of its
+/// own, which are lost with it.
 pub(super) fn embedded_in_elected_masters(view: &DeploymentView<'_>, out: &mut Findings) {
     let elected: Vec<_> = view.masters().filter(|member| member.master_switch("enable_ha") == Some(true)).collect();
     let clients = clients(view);
@@ -101,7 +102,8 @@ fn uses(view: &DeploymentView<'_>, client: &MetadataClient<'_>, master: &Process
     target_port(view, process, &host, used) == Some(port)
 }
 
-/// The port of `process` to which connections to `host` and `port` go. `None` if `host` is not known to be its host.
+/// The port of `process` to which connections to `host` and `port` go. `None` if `host` is not
+/// known to be its host.
 fn target_port(view: &DeploymentView<'_>, process: &Process, host: &str, port: u16) -> Option<u16> {
     let pods = process.pod.and_then(|at| view.deployment.pods.get(at));
     let service = |name: Option<&str>| {

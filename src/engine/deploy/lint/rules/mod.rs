@@ -172,7 +172,8 @@ pub fn check_deployment(deployment: &ParsedDeployment) -> Vec<Finding> {
         (rule.run)(&view, &mut findings);
         out.extend(findings.into_vec());
     }
-    // A template used by several roles yields the same finding several times: keep one per location and rule.
+    // A template used by several roles yields the same finding several times: keep one per location
+    // and rule.
     let mut reported = std::collections::BTreeSet::new();
     out.retain(|finding| reported.insert((finding.id, finding.place.clone(), finding.evidence.clone())));
     out.sort_by(|a, b| (&a.place, b.severity, a.id).cmp(&(&b.place, a.severity, b.id)));

@@ -20,7 +20,8 @@ use mcctl_base::upstream::{
 /// The only flag whose key in a settings file has another name.
 const CLIENT_TTL: &UpstreamFlag = find(MASTER_FLAGS, "client_ttl");
 
-/// Limit on the edit distance between a variable and its likely intended name: scripts have similar variables of their own.
+/// Limit on the edit distance between a variable and its likely intended name: scripts have similar
+/// variables of their own.
 const VARIABLE_TYPO_MAX: usize = 2;
 
 /// A variable that only mcctl's nodes and clients read.
@@ -40,7 +41,8 @@ pub(super) fn variables(view: &DeploymentView<'_>, out: &mut Findings) {
             let near = nearest(name, known_variables())
                 .filter(|near| strsim::damerau_levenshtein(near, name) <= VARIABLE_TYPO_MAX);
             let Some(near) = near else {
-                // Wrapper scripts have their own variables. Only a near match of a known name is definitely a mistake.
+                // Wrapper scripts have their own variables. Only a near match of a known name is
+                // definitely a mistake.
                 let who = format!("neither Mooncake {SERIES} nor SGLang {}", sglang::RELEASE);
                 out.info(
                     value.place(),
@@ -198,7 +200,8 @@ pub(super) fn client_flags(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// Whether a program has the flag `name`, or `noNAME` for a switch. With an unknown release, whether any known release has it.
+/// Whether a program has the flag `name`, or `noNAME` for a switch. With an unknown release,
+/// whether any known release has it.
 fn presence(table: &FlagReleases, name: &str, release: Option<&str>) -> FlagPresence {
     let is_library = LIBRARY_FLAGS.iter().any(|flag| flag.name == name || name.strip_prefix("no") == Some(flag.name));
     let names = [Some(name), name.strip_prefix("no")];
@@ -334,7 +337,8 @@ pub(super) fn config_keys(view: &DeploymentView<'_>, out: &mut Findings) {
                 let own = if view.masters().any(is_ours) { MCCTL_FLAGS } else { &[] };
                 MASTER_FLAGS.iter().filter_map(|flag| flag.key).chain(own.iter().copied()).collect()
             }
-            // Three programs read the file named by MOONCAKE_CONFIG_PATH: the store service, vLLM and LMCache.
+            // Three programs read the file named by MOONCAKE_CONFIG_PATH: the store service, vLLM
+            // and LMCache.
             SettingsFileKind::Store | SettingsFileKind::Vllm => {
                 let service = STORE_KEYS.iter().map(|row| row.key);
                 service.chain(VLLM_KEYS.iter().chain(LMCACHE_OWN_KEYS).copied()).collect()

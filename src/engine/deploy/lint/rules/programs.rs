@@ -94,7 +94,8 @@ fn node(member: &ProcessView<'_>, out: &mut Findings) {
     }
 }
 
-/// A flag that `mcctl up`, `mcctl serve store` or `mcctl serve metadata` does not support. (`master-flag` covers masters.)
+/// A flag that `mcctl up`, `mcctl serve store` or `mcctl serve metadata` does not support.
+/// (`master-flag` covers masters.)
 pub(super) fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.implementation == Implementation::Mcctl) {
         let (command, own) = match member.process.role {

@@ -1,4 +1,5 @@
-//! Kubernetes Services, the ports of their clients, and the ports on which the masters behind them listen.
+//! Kubernetes Services, the ports of their clients, and the ports on which the masters behind them
+//! listen.
 
 use crate::lint::findings::Findings;
 use crate::lint::model::{KubeService, LocatedValue, Process, ProcessRole, RuntimeKind};
@@ -9,7 +10,8 @@ use crate::lint::view::DeploymentView;
 use mcctl_base::addr::host_is_loopback;
 use mcctl_base::check::listed;
 
-/// A client must use a port that its Service exposes, and a Service port must route to a port on which a process listens.
+/// A client must use a port that its Service exposes, and a Service port must route to a port on
+/// which a process listens.
 pub(super) fn service_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for service in &view.deployment.services {
         targets(view, service, out);
@@ -33,7 +35,8 @@ struct MasterPorts {
 }
 
 impl MasterPorts {
-    /// The ports of a master, if all are known and no other process in its network namespace listens.
+    /// The ports of a master, if all are known and no other process in its network namespace
+    /// listens.
     fn of(view: &DeploymentView<'_>, member: &ProcessView<'_>) -> Option<MasterPorts> {
         if member.process.role != ProcessRole::Master || view.same_network(member.process).next().is_some() {
             return None;
@@ -212,7 +215,8 @@ fn check_client_port(
     }
 }
 
-/// A port that a master's container declares and on which the master does not listen. A Service for that port has no backend.
+/// A port that a master's container declares and on which the master does not listen. A Service for
+/// that port has no backend.
 pub(super) fn container_port(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.masters().filter(|member| member.process.runtime.is_container()) {
         let Some(ports) = MasterPorts::of(view, member) else { continue };

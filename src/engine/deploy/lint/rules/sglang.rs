@@ -41,7 +41,8 @@ pub(super) fn flags(view: &DeploymentView<'_>, out: &mut Findings) {
 enum FlagProblem {
     /// The release in use, which is known, does not have it.
     NotInRelease { release: FoundRelease, last: Option<&'static str>, first: Option<&'static str> },
-    /// No known release has it, and it is not similar to a flag either. A newer release or a changed one may have it.
+    /// No known release has it, and it is not similar to a flag either. A newer release or a
+    /// changed one may have it.
     Foreign,
     /// No known release has it, and its name is almost that of a flag.
     Misspelled,

@@ -113,7 +113,8 @@ pub(super) fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
         unknown_rank_count(member, out);
     }
     for member in view.clients() {
-        // With huge pages, a small segment is rounded up. For shell variables, it is unknown whether huge pages are enabled.
+        // With huge pages, a small segment is rounded up. For shell variables, it is unknown
+        // whether huge pages are enabled.
         let huge = member.huge_pages();
         if huge == Some(true) {
             continue;
@@ -137,7 +138,8 @@ pub(super) fn rank_segment(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// SGLang settings without a command line: the number of ranks among which the segment is divided is unknown and may be one.
+/// SGLang settings without a command line: the number of ranks among which the segment is divided
+/// is unknown and may be one.
 fn unknown_rank_count(member: &ProcessView<'_>, out: &mut Findings) {
     let is_of_sglang = member.process.role.is_sglang() || member.process.role == ProcessRole::Environment;
     if !is_of_sglang || member.process.args_whole || member.huge_pages() == Some(true) {
@@ -206,7 +208,8 @@ pub(super) fn huge_page_switch(view: &DeploymentView<'_>, out: &mut Findings) {
 const ON: &[&str] = &["1", "true", "yes", "on"];
 const OFF: &[&str] = &["0", "false", "no", "off", ""];
 
-/// An arena has no effect without huge pages, and wastes memory if its size does not match its contents.
+/// An arena has no effect without huge pages, and wastes memory if its size does not match its
+/// contents.
 pub(super) fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in &view.member {
         let switch = member.process.var("MC_DISABLE_MMAP_ARENA");
@@ -271,7 +274,8 @@ pub(super) fn arena(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
-/// A container's huge pages: whether it may use any, and whether they suffice. (`manifest` checks the syntax of the request.)
+/// A container's huge pages: whether it may use any, and whether they suffice. (`manifest` checks
+/// the syntax of the request.)
 pub(super) fn huge_page_resources(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.member.iter().filter(|member| member.process.runtime == RuntimeKind::Kubernetes) {
         let limits = &member.process.limits;

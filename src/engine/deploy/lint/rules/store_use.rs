@@ -13,7 +13,8 @@ const STORE_ONLY: &[&str] = &["MOONCAKE_MASTER", "MOONCAKE_CLIENT", "SGLANG_HICA
 const OTHER_USES: &[&str] =
     &["enable_unified_cache_external_linker", "enable_mm_global_cache", "config", DECODE_OFFLOAD];
 
-/// An SGLang server with Mooncake variables but without HiCache. `decode-without-hicache` has decode servers, which seldom use it.
+/// An SGLang server with Mooncake variables but without HiCache. `decode-without-hicache` has
+/// decode servers, which seldom use it.
 pub(super) fn without_hicache(view: &DeploymentView<'_>, out: &mut Findings) {
     for member in view.sglang().filter(|member| has_no_hicache(member)) {
         let mut set = STORE_ONLY.iter().filter_map(|name| Some((*name, member.process.env.get(*name)?)));
@@ -41,7 +42,8 @@ fn has_no_hicache(member: &ProcessView<'_>) -> bool {
         && !member.switch(OTHER_USES)
 }
 
-/// Whether another process gets the variable from the same line, and may use it: a script or a ConfigMap for several processes.
+/// Whether another process gets the variable from the same line, and may use it: a script or a
+/// ConfigMap for several processes.
 fn is_shared(view: &DeploymentView<'_>, process: &Process, variable: &Variable) -> bool {
     view.member.iter().any(|other| {
         let has_it = || other.process.env.values().any(|value| value.place() == variable.place());

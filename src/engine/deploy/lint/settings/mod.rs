@@ -1,7 +1,8 @@
 //! The effective settings of a process: which source applies, and its value.
 //!
-//! Sources are not merged. A store service reads `-D`, then its file or its environment. SGLang reads the extra config if it specifies
-//! a master, otherwise the file that a variable specifies, otherwise the environment.
+//! Sources are not merged. A store service reads `-D`, then its file or its environment. SGLang
+//! reads the extra config if it specifies a master, otherwise the file that a variable specifies,
+//! otherwise the environment.
 
 mod address;
 mod client;
@@ -45,7 +46,8 @@ impl SettingValue {
     }
 }
 
-/// Whether the text has a part that a person or a program replaces: `<master-ip>`, `{{ .Values.port }}`, `xx.xx.xx.xx`, `HOST:PORT`.
+/// Whether the text has a part that a person or a program replaces: `<master-ip>`,
+/// `{{ .Values.port }}`, `xx.xx.xx.xx`, `HOST:PORT`.
 fn has_placeholder(text: &str) -> bool {
     let in_angles = text.split_once('<').is_some_and(|(_, rest)| rest.contains('>'));
     let in_braces =
@@ -232,7 +234,8 @@ impl<'s> ProcessView<'s> {
         SettingValue::of(LocatedValue::new(text, SourceLocation { file: file.clone(), line: entry.line }))
     }
 
-    /// Whether SGLang's storage backend is Mooncake: its own, or mcctl's client as a dynamic backend.
+    /// Whether SGLang's storage backend is Mooncake: its own, or mcctl's client as a dynamic
+    /// backend.
     pub(super) fn has_mooncake_backend(&self) -> bool {
         let module = || self.extra.as_ref()?.get("module_path")?.text();
         match self.value(&["hicache_storage_backend"]).map(|backend| backend.text.as_str()) {
@@ -249,7 +252,8 @@ impl<'s> ProcessView<'s> {
             || self.process.role.is_sglang() && is_dynamic() && self.has_mooncake_backend()
     }
 
-    /// Whether an SGLang server uses the store: HiCache is on and its storage backend is Mooncake. `None` if unknown.
+    /// Whether an SGLang server uses the store: HiCache is on and its storage backend is Mooncake.
+    /// `None` if unknown.
     pub(super) fn uses_mooncake(&self) -> Option<bool> {
         match self.process.role {
             ProcessRole::Sglang(_) if self.process.runtime == RuntimeKind::File => Some(true),
@@ -286,7 +290,8 @@ impl<'s> ProcessView<'s> {
         Some(located.text.contains("MooncakeStoreConnector"))
     }
 
-    /// Whether an SGLang server uses a real client on its host, or may do so. Such a server has no transport and no segment of its own.
+    /// Whether an SGLang server uses a real client on its host, or may do so. Such a server has no
+    /// transport and no segment of its own.
     pub(super) fn may_use_real_client(&self) -> bool {
         let is_on = |text: &str| matches!(text.trim().to_ascii_lowercase().as_str(), "1" | "true" | "yes");
         self.process.role.is_sglang()
@@ -325,7 +330,8 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// The size of a store service's local buffer, in bytes: 1 GiB if it is not set. `None` if unknown or invalid.
+    /// The size of a store service's local buffer, in bytes: 1 GiB if it is not set. `None` if
+    /// unknown or invalid.
     pub(super) fn local_buffer(&self) -> Option<u64> {
         match self.client("local_buffer_size") {
             SettingValue::Is(located) => self.size(&located.text),
@@ -334,7 +340,8 @@ impl<'s> ProcessView<'s> {
         }
     }
 
-    /// The bytes that the process contributes, across all ranks of an SGLang server. `None` if unknown or invalid.
+    /// The bytes that the process contributes, across all ranks of an SGLang server. `None` if
+    /// unknown or invalid.
     pub(super) fn segment(&self) -> Option<(u64, SourceLocation)> {
         if self.may_use_real_client() {
             return None;

@@ -1,12 +1,14 @@
-//! The settings of the store's clients: one row per setting, with its type and its names in each program that reads it.
+//! The settings of the store's clients: one row per setting, with its type and its names in each
+//! program that reads it.
 //!
-//! A rule about a setting is written once, for its type or its key. [`ProcessView::client`](super::ProcessView::client) finds the value,
-//! wherever it is set.
+//! A rule about a setting is written once, for its type or its key.
+//! [`ProcessView::client`](super::ProcessView::client) finds the value, wherever it is set.
 
 use crate::lint::connectors::{LMCACHE_PREFIX, VLLM_KEYS};
 use mcctl_base::upstream::{STORE_KEYS, client_flag_for, sglang, store_variable};
 
-/// A kind of program that reads settings of a store client. It determines the names, the syntax and the defaults.
+/// A kind of program that reads settings of a store client. It determines the names, the syntax and
+/// the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SettingReader {
     /// `mooncake_store_service`.
@@ -67,8 +69,8 @@ impl ClientSetting {
         self
     }
 
-    /// The names of the setting in the file, or of the flag, that `reader` reads. Empty if it does not read the setting. The first name
-    /// that is set applies.
+    /// The names of the setting in the file, or of the flag, that `reader` reads. Empty if it does
+    /// not read the setting. The first name that is set applies.
     pub(crate) fn names(&self, reader: SettingReader) -> Vec<String> {
         let own = |known: bool| if known { vec![self.key.to_owned()] } else { Vec::new() };
         match reader {

@@ -129,7 +129,8 @@ impl Evaluator<'_> {
         self.variables.assign(name, &self.path, ShellValue::text(value, self.at(line)), world.uses_default);
     }
 
-    /// Runs `source FILE`: text that this script has written, or a file that the caller may have provided.
+    /// Runs `source FILE`: text that this script has written, or a file that the caller may have
+    /// provided.
     fn source(&mut self, words: &[RawWord], node: &ShellNode) {
         let mut world = self.world();
         let fields = self.fields(words, &mut world);

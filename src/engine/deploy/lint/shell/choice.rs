@@ -1,7 +1,8 @@
 //! The choices under which a value, a process or a file exists.
 //!
-//! A subject is a condition whose result is not known, or a word that the script compares with texts and patterns. Each branch adds a choice:
-//! the subject matches a pattern, or it does not. Two paths with contradicting choices never happen in the same run.
+//! A subject is a condition whose result is not known, or a word that the script compares with
+//! texts and patterns. Each branch adds a choice: the subject matches a pattern, or it does not.
+//! Two paths with contradicting choices never happen in the same run.
 
 use std::sync::Arc;
 
@@ -36,7 +37,8 @@ impl BranchChoice {
     }
 }
 
-/// Whether `pattern` matches all of `text`. `*` stands for any text; other characters stand for themselves.
+/// Whether `pattern` matches all of `text`. `*` stands for any text; other characters stand for
+/// themselves.
 pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -104,7 +106,8 @@ impl BranchPath {
         Some(is_match == choice.is)
     }
 
-    /// The first choice of `guard` that does not hold in a run of this path. Every other subject differs from all compared texts there.
+    /// The first choice of `guard` that does not hold in a run of this path. Every other subject
+    /// differs from all compared texts there.
     pub fn missing<'g>(&self, guard: &'g BranchPath) -> Option<&'g BranchChoice> {
         guard.0.iter().find(|choice| !self.decide(choice).unwrap_or(!choice.is))
     }
@@ -115,13 +118,15 @@ impl BranchPath {
     }
 }
 
-/// When a process of a script runs: its branches, and its start and end in the order of the script's commands.
+/// When a process of a script runs: its branches, and its start and end in the order of the
+/// script's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScriptSpan {
     /// Number of the script.
     pub script: u32,
     pub path: BranchPath,
-    /// The variants of commands that it belongs to. A command has several if its words or its environment depend on branches.
+    /// The variants of commands that it belongs to. A command has several if its words or its
+    /// environment depend on branches.
     pub variants: BranchPath,
     /// Position of its start.
     pub start: u32,
@@ -129,7 +134,8 @@ pub struct ScriptSpan {
     pub end: Option<u32>,
     /// The script waits until the process exits.
     pub foreground: bool,
-    /// The process is started by a loop with an unknown number of runs, or by a function that the script does not call.
+    /// The process is started by a loop with an unknown number of runs, or by a function that the
+    /// script does not call.
     pub uncertain: bool,
     /// The process may have ended before the script goes on, or has a network of its own.
     pub may_end: bool,
@@ -141,7 +147,8 @@ impl ScriptSpan {
         self.path.contradicts(&other.path) || self.variants.contradicts(&other.variants)
     }
 
-    /// Whether a run that has one process certainly has the other, and neither was stopped before the other started.
+    /// Whether a run that has one process certainly has the other, and neither was stopped before
+    /// the other started.
     pub fn surely_meets(&self, other: &ScriptSpan) -> bool {
         let (first, second) = if self.start <= other.start { (self, other) } else { (other, self) };
         !self.uncertain

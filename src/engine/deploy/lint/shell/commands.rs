@@ -214,7 +214,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Replaces the script that a shell reads from a written file or from standard input by `-c TEXT`.
+    /// Replaces the script that a shell reads from a written file or from standard input by
+    /// `-c TEXT`.
     fn add_script(&mut self, fields: &mut Vec<ShellField>) {
         let is_shell = |field: &ShellField| matches!(base_name(field.text()), "sh" | "bash" | "dash" | "zsh" | "ash");
         let shell = fields.iter().rposition(is_shell);
@@ -280,7 +281,8 @@ impl Evaluator<'_> {
         self.base.args_whole = true;
     }
 
-    /// Reports a flag that is a command of its own: a comment between the lines of a command ends the command.
+    /// Reports a flag that is a command of its own: a comment between the lines of a command ends
+    /// the command.
     fn note_lost_flags(&mut self, word: &RawWord) {
         self.out.found.push(Finding {
             id: CONTINUATION.id,

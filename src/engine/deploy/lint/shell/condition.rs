@@ -12,7 +12,8 @@ const PATTERN_MAX: usize = 256;
 /// Limit on the texts of one pattern.
 const ALTERNATIVES_MAX: usize = 32;
 
-/// The operators of tests that compare two sides, their sign in expressions, and whether the sides are numbers.
+/// The operators of tests that compare two sides, their sign in expressions, and whether the sides
+/// are numbers.
 const COMPARISONS: &[(&str, &str, bool)] = &[
     ("=", "==", false),
     ("==", "==", false),
@@ -153,7 +154,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// `raw` with the version of each variable. `None` if a command computes a part of it, or may change it.
+    /// `raw` with the version of each variable. `None` if a command computes a part of it, or may
+    /// change it.
     fn key_of(&self, raw: &str) -> Option<String> {
         let mut key = String::new();
         for piece in pieces(raw, false) {
@@ -186,7 +188,8 @@ impl Evaluator<'_> {
         (!text.contains('$') && world.is_certain()).then_some(text)
     }
 
-    /// The shell pattern `word` as the pattern of a choice. `None` if it has a value or a form that is not followed.
+    /// The shell pattern `word` as the pattern of a choice. `None` if it has a value or a form that
+    /// is not followed.
     fn pattern_of(&mut self, word: &RawWord) -> Option<String> {
         let special = |text: &str| text.matches(['*', '[', ']']).count();
         let unquoted = |piece: &WordPiece| match piece {
@@ -280,7 +283,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// `pattern` with all texts that its sets of characters stand for, separated by `|`. `None` for ranges and classes.
+/// `pattern` with all texts that its sets of characters stand for, separated by `|`. `None` for
+/// ranges and classes.
 fn without_sets(pattern: &str) -> Option<String> {
     let mut all = vec![pattern.to_owned()];
     while all[0].contains('[') {

@@ -1,7 +1,8 @@
 //! The state of a script while it is followed.
 //!
-//! Further methods: `flow.rs` (control structures), `commands.rs` (programs), `builtins.rs`, `condition.rs`, `jobs.rs`,
-//! `written.rs` (files and here-documents), `expansion.rs` and `substitution.rs` (values of words).
+//! Further methods: `flow.rs` (control structures), `commands.rs` (programs), `builtins.rs`,
+//! `condition.rs`, `jobs.rs`, `written.rs` (files and here-documents), `expansion.rs` and
+//! `substitution.rs` (values of words).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +17,14 @@ use crate::lint::shell::syntax::ShellBlock;
 use crate::lint::shell::variables::{ShellVariable, ShellVariables};
 use mcctl_base::check::SourceLocation;
 
-/// Limit on the number of commands that are followed in one script, including repetitions in loops and functions.
+/// Limit on the number of commands that are followed in one script, including repetitions in loops
+/// and functions.
 pub(super) const STEPS_MAX: u32 = 20_000;
 /// Limit on the nesting of blocks and function calls.
 pub(super) const NESTING_MAX: u32 = 40;
 
-/// Adds the processes that a command line starts. The arguments are the process that the shell itself is, the words, and the depth of nested
-/// shells.
+/// Adds the processes that a command line starts. The arguments are the process that the shell
+/// itself is, the words, and the depth of nested shells.
 pub(super) type StartCommand = fn(&Process, &[LocatedValue], usize, &mut ScriptEffects);
 
 /// The point at which a script continues after a command.

@@ -1,4 +1,5 @@
-//! Values of words. A word has one value in each world: an assumption about every branch that its variables depend on.
+//! Values of words. A word has one value in each world: an assumption about every branch that its
+//! variables depend on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -129,7 +130,8 @@ impl Evaluator<'_> {
         BranchWorld { path: self.path.clone(), ..BranchWorld::default() }
     }
 
-    /// Calls `evaluate` in each world, at most `most`, beginning with the one in which no optional branch is taken.
+    /// Calls `evaluate` in each world, at most `most`, beginning with the one in which no optional
+    /// branch is taken.
     pub(super) fn in_worlds<T>(
         &mut self,
         most: usize,
@@ -166,7 +168,8 @@ impl Evaluator<'_> {
                 None => {
                     world.path.extend(&entry.path);
                     world.uses_default |= entry.is_default;
-                    // An empty text that another branch replaces by an unknown value only reserves the name.
+                    // An empty text that another branch replaces by an unknown value only reserves
+                    // the name.
                     if may_be_set && entry.value.is_empty() {
                         return None;
                     }
@@ -298,7 +301,8 @@ impl Evaluator<'_> {
         self.text_of_pieces(&pieces(&word.raw, false), &self.at(word.line), world, false)
     }
 
-    /// The concatenation of all pieces. In a document, unknown values are short, so that they are valid in JSON strings and YAML.
+    /// The concatenation of all pieces. In a document, unknown values are short, so that they are
+    /// valid in JSON strings and YAML.
     pub(super) fn text_of_pieces(
         &mut self,
         pieces: &[WordPiece],
@@ -355,8 +359,8 @@ fn matters(name: &str) -> bool {
     ["MC_", "MOONCAKE_", "SGLANG_", "MCCTL_", "LMCACHE_", "VLLM_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// A command substitution as one word, because the shell does not split an unknown text. Other characters would change the syntax of a script
-/// or a document that contains the text.
+/// A command substitution as one word, because the shell does not split an unknown text. Other
+/// characters would change the syntax of a script or a document that contains the text.
 fn shown_command(text: &str) -> String {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c)).filter(|word| !word.is_empty());
     format!("$({})", words.collect::<Vec<_>>().join("_"))
@@ -365,7 +369,8 @@ fn shown_command(text: &str) -> String {
 /// Limit on the number of words that the braces of one word expand to.
 const BRACE_WORDS_MAX: usize = 256;
 
-/// Expands `{0..3}` and `a{b,c}`, also several in one word. Other words stay unchanged. `None` if there are too many results.
+/// Expands `{0..3}` and `a{b,c}`, also several in one word. Other words stay unchanged. `None` if
+/// there are too many results.
 fn braces(raw: &str) -> Option<Vec<String>> {
     let mut words = vec![raw.to_owned()];
     loop {

@@ -103,7 +103,8 @@ impl Evaluator<'_> {
         (self.variables, self.path) = (variables, path);
     }
 
-    /// Runs `node` only if `choices` hold. If it leaves, the rest runs only with the opposite choices.
+    /// Runs `node` only if `choices` hold. If it leaves, the rest runs only with the opposite
+    /// choices.
     fn optional(&mut self, choices: &BranchPath, opposite: &BranchPath, node: &ShellNode) -> ControlFlow {
         let before = self.path.clone();
         let flow = if self.enter(choices) { self.run(node) } else { ControlFlow::Next };
@@ -119,14 +120,16 @@ impl Evaluator<'_> {
         is_possible
     }
 
-    /// Runs the arms of `if` or `case`, the first whose condition holds. `decide` returns the result of the condition of an arm.
+    /// Runs the arms of `if` or `case`, the first whose condition holds. `decide` returns the
+    /// result of the condition of an arm.
     fn arms(
         &mut self,
         bodies: &[&ShellBlock],
         mut decide: impl FnMut(&mut Self, usize) -> ConditionResult,
     ) -> ControlFlow {
         let before = self.path.clone();
-        // The path on which no arm so far is taken, the choices after an arm that leaves, and those of each arm that stays.
+        // The path on which no arm so far is taken, the choices after an arm that leaves, and those
+        // of each arm that stays.
         let (mut against, mut after) = (before.clone(), BranchPath::default());
         let (mut staying, mut flow): (Vec<BranchPath>, ControlFlow) = (Vec::new(), ControlFlow::Next);
         let mut is_reached = true;
@@ -196,7 +199,8 @@ impl Evaluator<'_> {
         ControlFlow::LeaveLoop
     }
 
-    /// Runs `body` as long as `next` sets up another run. `next` returns whether there is one, or `None` if that is not known.
+    /// Runs `body` as long as `next` sets up another run. `next` returns whether there is one, or
+    /// `None` if that is not known.
     fn iterate(
         &mut self,
         body: &ShellBlock,
@@ -332,8 +336,8 @@ impl Evaluator<'_> {
 }
 
 impl ControlFlow {
-    /// The flow after branches that leave with `self` and with `other`. A loop may be left by one branch only: the rest of the function is
-    /// then reached.
+    /// The flow after branches that leave with `self` and with `other`. A loop may be left by one
+    /// branch only: the rest of the function is then reached.
     fn max_of(self, other: ControlFlow) -> ControlFlow {
         if self == ControlFlow::Next { other } else { self.min(other) }
     }

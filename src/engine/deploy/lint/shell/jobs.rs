@@ -21,7 +21,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The jobs that the words name: `$!` in a variable, or `%1`. `None` if one of them is not known.
+    /// The jobs that the words name: `$!` in a variable, or `%1`. `None` if one of them is not
+    /// known.
     fn named_jobs(&mut self, words: &[RawWord]) -> Option<Vec<usize>> {
         let all = self.in_worlds(8, |this, world| this.fields(words, world));
         let mut jobs = Vec::new();
@@ -48,7 +49,8 @@ impl Evaluator<'_> {
         spans.filter(|span| span.script == script).for_each(|span| span.may_end = true);
     }
 
-    /// Runs `kill` or `wait`, which returns when the processes have exited. Without a known job, all processes may have ended.
+    /// Runs `kill` or `wait`, which returns when the processes have exited. Without a known job,
+    /// all processes may have ended.
     pub(super) fn end_named(&mut self, words: &[RawWord]) {
         // `kill -0` only tests whether the process exists. What follows may depend on the result.
         if words.iter().any(|word| word.raw == "-0") {

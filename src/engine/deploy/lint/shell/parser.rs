@@ -1,6 +1,7 @@
 //! Parses a script with the grammar `tree-sitter-bash` into the tree of `syntax.rs`.
 //!
-//! Text that the grammar does not accept becomes [`ShellCommand::Unreadable`]; the parser continues after it.
+//! Text that the grammar does not accept becomes [`ShellCommand::Unreadable`]; the parser continues
+//! after it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::lint::shell::syntax::{
 
 /// Limit on the nesting of commands.
 const DEPTH_MAX: u32 = 60;
-/// Limit on the parser's steps (of 100 operations each) per 1000 bytes of text. Scripts need up to 10; error recovery in hostile text takes
-/// quadratic time.
+/// Limit on the parser's steps (of 100 operations each) per 1000 bytes of text. Scripts need up to
+/// 10; error recovery in hostile text takes quadratic time.
 const STEPS_PER_KB_MAX: usize = 16;
 /// Steps that a short text may take.
 const STEPS_MIN: usize = 100;
@@ -57,8 +58,8 @@ pub(super) fn parse(text: &str, line: u32) -> ShellBlock {
     }
 }
 
-/// `text` without what the grammar misreads: carriage returns before line ends, and comments in backquotes, which scripts put between the lines
-/// of a command.
+/// `text` without what the grammar misreads: carriage returns before line ends, and comments in
+/// backquotes, which scripts put between the lines of a command.
 fn joined(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     let mut out = String::with_capacity(text.len());

@@ -25,7 +25,8 @@ pub(crate) struct WrittenText {
     pub span: ScriptSpan,
     /// The text of a script that the same script runs. It has been followed.
     pub is_followed: bool,
-    /// Why the file has another text when it is read: `is changed by sed`. `None` if it has this one.
+    /// Why the file has another text when it is read: `is changed by sed`. `None` if it has this
+    /// one.
     pub changed: Option<String>,
 }
 

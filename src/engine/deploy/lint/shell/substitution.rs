@@ -227,7 +227,8 @@ fn sequence(numbers: &[&str]) -> Option<String> {
     Some(all.join("\n"))
 }
 
-/// Applies a text operator of `${name..}`. `None` if it is not supported: patterns with brackets, quotes or escapes are not.
+/// Applies a text operator of `${name..}`. `None` if it is not supported: patterns with brackets,
+/// quotes or escapes are not.
 fn changed(text: &str, operator: &str) -> Option<String> {
     if operator.contains(['$', '`', '[', '(', '\\', '"', '\'', '&', '?']) {
         return None;

@@ -1,4 +1,5 @@
-//! The syntax tree of a script. Words keep their source text: `word.rs` splits it into quoted and expanded pieces.
+//! The syntax tree of a script. Words keep their source text: `word.rs` splits it into quoted and
+//! expanded pieces.
 
 use std::sync::Arc;
 

@@ -14,7 +14,8 @@ const PARTS_MAX: usize = 2048;
 /// Limit on the length of one value, in bytes.
 const BYTES_MAX: usize = 1 << 16;
 
-/// A part of a value, and the branches in which it was appended. Empty for a part that is always present.
+/// A part of a value, and the branches in which it was appended. Empty for a part that is always
+/// present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GuardedPart {
     pub guard: BranchPath,
@@ -28,8 +29,8 @@ impl GuardedPart {
     }
 }
 
-/// The value of a variable: the concatenation of the parts, or the elements of an array. Without parts, the variable is unset or an empty
-/// array. A text that contains `$` is not known.
+/// The value of a variable: the concatenation of the parts, or the elements of an array. Without
+/// parts, the variable is unset or an empty array. A text that contains `$` is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShellValue {
     pub parts: Vec<GuardedPart>,
@@ -148,7 +149,8 @@ impl ShellVariables {
         }
     }
 
-    /// Records that a comparison has shown the value of `name` on `path`. The subject of the variable stays the same.
+    /// Records that a comparison has shown the value of `name` on `path`. The subject of the
+    /// variable stays the same.
     pub(super) fn learn(&mut self, name: &str, path: &BranchPath, value: ShellValue) {
         let variable = self.all.entry(name.to_owned()).or_default();
         variable.entries.push(AssignmentEntry { path: path.clone(), value, is_default: false });

@@ -1,4 +1,5 @@
-//! Redirections and here-documents: text that a script writes to a file, or passes to another program.
+//! Redirections and here-documents: text that a script writes to a file, or passes to another
+//! program.
 
 use crate::lint::model::LocatedValue;
 use crate::lint::shell::choice::ScriptSpan;
@@ -154,7 +155,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Commands that change files which the script has written: `sed -i`, `mv`, `tee` with unknown input.
+    /// Commands that change files which the script has written: `sed -i`, `mv`, `tee` with unknown
+    /// input.
     pub(super) fn change_files(&mut self, words: &[RawWord]) {
         if self.files.is_empty() {
             return;
@@ -184,7 +186,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Passes standard input to a command that is known to use it. Returns true if the command is fully handled.
+    /// Passes standard input to a command that is known to use it. Returns true if the command is
+    /// fully handled.
     pub(super) fn use_input(&mut self, name: &str, words: &[RawWord]) -> bool {
         let Some(text) = self.input.clone() else { return false };
         let raw: Vec<&str> = words.iter().map(|word| word.raw.as_str()).collect();

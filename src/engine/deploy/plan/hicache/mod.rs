@@ -1,10 +1,12 @@
-//! Computes how many tokens of each request in a trace come from each SGLang HiCache tier: the device (L1), the host (L2) and storage (L3).
-//! The remaining tokens are new.
+//! Computes how many tokens of each request in a trace come from each SGLang HiCache tier: the
+//! device (L1), the host (L2) and storage (L3). The remaining tokens are new.
 //!
-//! The model reproduces the steps of SGLang 0.5.23 for one engine that serves one request at a time. Each request starts after the previous
-//! request's writes have completed. The steps are:
-//! - the lookup on arrival and the prefetch from storage (`managers/scheduler.py`, `_prefetch_kvcache`; `mem_cache/unified_radix_cache.py`)
-//! - the second lookup and the load from the host on admission (`managers/schedule_policy.py`, `add_one_req`)
+//! The model reproduces the steps of SGLang 0.5.23 for one engine that serves one request at a
+//! time. Each request starts after the previous request's writes have completed. The steps are:
+//! - the lookup on arrival and the prefetch from storage (`managers/scheduler.py`,
+//!   `_prefetch_kvcache`; `mem_cache/unified_radix_cache.py`)
+//! - the second lookup and the load from the host on admission (`managers/schedule_policy.py`,
+//!   `add_one_req`)
 //! - eviction before every allocation (`mem_cache/allocation.py`)
 //! - the copies to the host and to storage that an insert triggers with write-through
 //!
@@ -22,7 +24,8 @@ use crate::plan::hicache::tree::CacheTree;
 
 /// Minimum number of tokens for a prefetch from storage (SGLang's `prefetch_threshold`).
 pub const PREFETCH_THRESHOLD: u64 = 256;
-/// Maximum number of reply tokens that SGLang counts when it checks whether a request fits (`CLIP_MAX_NEW_TOKENS`).
+/// Maximum number of reply tokens that SGLang counts when it checks whether a request fits
+/// (`CLIP_MAX_NEW_TOKENS`).
 const REPLY_TOKENS_COUNTED: u64 = 4096;
 
 /// The tier sizes and the relevant SGLang settings.
@@ -123,8 +126,9 @@ impl HicacheModel {
         }
     }
 
-    /// Looks up the pages in `asked` and fetches missing pages from storage to the host. Returns the index of the first missing page, the
-    /// number of fetched pages, and why not all missing pages were fetched.
+    /// Looks up the pages in `asked` and fetches missing pages from storage to the host. Returns
+    /// the index of the first missing page, the number of fetched pages, and why not all missing
+    /// pages were fetched.
     fn fetch(&mut self, asked: &[u64]) -> (u64, u64, Option<StorageShortfall>) {
         let page = self.tiers.page_size;
         let found = self.tree.find(asked);
@@ -163,7 +167,8 @@ impl HicacheModel {
         (from, fetched, (fetched < hit).then_some(StorageShortfall::HostFull))
     }
 
-    /// Computes the prompt from page `prefix` on, then the reply, and inserts both into the tree after node `last`.
+    /// Computes the prompt from page `prefix` on, then the reply, and inserts both into the tree
+    /// after node `last`.
     fn run(&mut self, prompt: &PagedPrompt, last: usize, prefix: u64) {
         let page = self.tiers.page_size;
         let HicacheModel { tree, stored, tiers } = self;
@@ -216,7 +221,8 @@ impl HicacheModel {
             put(tree, &all, &mut own, &mut known);
         }
         if !prompt.pages.is_empty() && !prompt.reply_pages.is_empty() {
-            // The prompt becomes a separate node, so that the reply can be evicted without the prompt.
+            // The prompt becomes a separate node, so that the reply can be evicted without the
+            // prompt.
             let pages = prompt.pages.len() as u64;
             tree.insert(&prompt.pages, pages, pages, &mut |_| {});
         }

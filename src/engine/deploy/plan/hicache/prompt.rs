@@ -1,11 +1,12 @@
-//! A trace request divided into pages, as in SGLang's radix tree. Each page is identified by all tokens up to its end.
+//! A trace request divided into pages, as in SGLang's radix tree. Each page is identified by all
+//! tokens up to its end.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::plan::trace::{TraceError, TraceRequest};
 
-/// A prompt divided into pages. If two pages have the same hash, all tokens from the start of the prompt to the end of the page
-/// are identical.
+/// A prompt divided into pages. If two pages have the same hash, all tokens from the start of the
+/// prompt to the end of the page are identical.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PagedPrompt {
     /// Hashes of the prompt's full pages.
@@ -19,9 +20,9 @@ pub struct PagedPrompt {
 }
 
 impl PagedPrompt {
-    /// Divides the prompt of `request`, with blocks of `block_tokens` tokens, into pages of `page_size` tokens. Identical prompts
-    /// get identical replies; different prompts get different replies. The reply's last token is never cached, because no token
-    /// is computed after it.
+    /// Divides the prompt of `request`, with blocks of `block_tokens` tokens, into pages of
+    /// `page_size` tokens. Identical prompts get identical replies; different prompts get different
+    /// replies. The reply's last token is never cached, because no token is computed after it.
     ///
     /// # Errors
     /// Same as [`TraceRequest::lengths`].
@@ -44,7 +45,8 @@ impl PagedPrompt {
     }
 }
 
-/// Returns the hash of the tokens up to the end of `span`. `name` is the hash of the tokens before `span`.
+/// Returns the hash of the tokens up to the end of `span`. `name` is the hash of the tokens before
+/// `span`.
 fn next(name: u64, request: &TraceRequest, span: std::ops::Range<u64>, block_tokens: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);

@@ -1,6 +1,8 @@
-//! SGLang's radix tree for device and host. Nodes hold whole pages and are evicted leaf by leaf in LRU order.
+//! SGLang's radix tree for device and host. Nodes hold whole pages and are evicted leaf by leaf in
+//! LRU order.
 //!
-//! Source: `sglang/srt/mem_cache/unified_cache/unified_tree_core.py` and `components/full.py`, with the `lru` policy and write-through.
+//! Source: `sglang/srt/mem_cache/unified_cache/unified_tree_core.py` and `components/full.py`, with
+//! the `lru` policy and write-through.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +10,8 @@ use std::collections::{BTreeSet, HashMap};
 pub type NodeId = usize;
 /// The root, which has no pages and is never removed.
 pub const ROOT: NodeId = 0;
-/// Clock increment. It exceeds the length of any path, because the nodes on a path get decreasing times from the leaf to the root.
+/// Clock increment. It exceeds the length of any path, because the nodes on a path get decreasing
+/// times from the leaf to the root.
 const TICK: u64 = 1 << 24;
 
 #[derive(Clone, Debug, Default)]
@@ -26,7 +29,8 @@ struct TreeNode {
     locks: u32,
     /// Whether a prefetch from storage depends on the node.
     host_lock: bool,
-    /// The time under which the node is listed as an evictable leaf, for the device and for the host.
+    /// The time under which the node is listed as an evictable leaf, for the device and for the
+    /// host.
     listed: [Option<u64>; 2],
 }
 
@@ -92,7 +96,8 @@ impl CacheTree {
         }
     }
 
-    /// Finds the longest cached prefix of `pages` and marks its nodes as used, the last node as the most recent.
+    /// Finds the longest cached prefix of `pages` and marks its nodes as used, the last node as the
+    /// most recent.
     pub fn find(&mut self, pages: &[u64]) -> PrefixMatch {
         let mut found = PrefixMatch { device: 0, host: 0, device_node: ROOT, node: ROOT };
         let mut rest = pages;
@@ -129,8 +134,9 @@ impl CacheTree {
         self.add(node, pages, false);
     }
 
-    /// Inserts a request's pages, which are on the device. Nodes beyond the first `known` pages are copied to the host, and `written` is
-    /// called for each copied node. From page `own` on, the request's own copies of pages that the tree already contains are released.
+    /// Inserts a request's pages, which are on the device. Nodes beyond the first `known` pages are
+    /// copied to the host, and `written` is called for each copied node. From page `own` on, the
+    /// request's own copies of pages that the tree already contains are released.
     pub fn insert(&mut self, pages: &[u64], known: u64, own: u64, written: &mut impl FnMut(&[u64])) -> NodeId {
         let mut node = ROOT;
         let mut at = 0u64;
@@ -161,7 +167,8 @@ impl CacheTree {
         node
     }
 
-    /// Loads the host pages up to `node` to the device: all of them or none. Returns whether they were loaded.
+    /// Loads the host pages up to `node` to the device: all of them or none. Returns whether they
+    /// were loaded.
     pub fn load_back(&mut self, node: NodeId) -> bool {
         let mut coming = Vec::new();
         let mut up = node;
@@ -183,7 +190,8 @@ impl CacheTree {
         true
     }
 
-    /// Evicts from the device until `pages` pages are free or nothing more can be evicted. Pages without a host copy are lost.
+    /// Evicts from the device until `pages` pages are free or nothing more can be evicted. Pages
+    /// without a host copy are lost.
     pub fn make_room(&mut self, pages: u64) {
         while self.device_free < pages {
             let Some(&(_, leaf)) = self.leaves[DEVICE].first() else { return };
@@ -195,7 +203,8 @@ impl CacheTree {
         }
     }
 
-    /// Evicts at least `pages` pages from the host if possible. Returns the number of evicted pages.
+    /// Evicts at least `pages` pages from the host if possible. Returns the number of evicted
+    /// pages.
     pub fn evict_host(&mut self, pages: u64) -> u64 {
         let mut freed = 0;
         while freed < pages {
@@ -228,7 +237,8 @@ impl CacheTree {
         }
     }
 
-    /// Copies `node` to the host, after its ancestors that have no copy yet. Stops if the host has no free space.
+    /// Copies `node` to the host, after its ancestors that have no copy yet. Stops if the host has
+    /// no free space.
     fn copy(&mut self, node: NodeId, written: &mut impl FnMut(&[u64])) {
         let mut chain = vec![node];
         let mut up = self.nodes[node].parent;
@@ -253,7 +263,8 @@ impl CacheTree {
         self.nodes[node].children.get(rest.first()?).copied()
     }
 
-    /// Splits a node after `pages` pages. The new node holds the first part; the rest is marked as just used.
+    /// Splits a node after `pages` pages. The new node holds the first part; the rest is marked as
+    /// just used.
     fn split(&mut self, child: NodeId, pages: usize) -> NodeId {
         let tail = self.nodes[child].key.split_off(pages);
         let head = std::mem::replace(&mut self.nodes[child].key, tail);

@@ -1,7 +1,9 @@
-//! Renders what a monitoring system needs: scrape jobs, rules and alerts for Prometheus, and a dashboard for Grafana.
+//! Renders what a monitoring system needs: scrape jobs, rules and alerts for Prometheus, and a
+//! dashboard for Grafana.
 //!
-//! A query names the targets of this deployment with `$master`, `$store`, `$server`, `$client` and `$process`, and its recorded series
-//! with `$deployment`. [`MonitoringScope::query`] replaces these by matchers, so that one Prometheus can watch several deployments.
+//! A query names the targets of this deployment with `$master`, `$store`, `$server`, `$client` and
+//! `$process`, and its recorded series with `$deployment`. [`MonitoringScope::query`] replaces
+//! these by matchers, so that one Prometheus can watch several deployments.
 
 mod alerts;
 mod dashboard;
@@ -66,7 +68,8 @@ struct MonitoringScope {
     is_mcctl: bool,
     /// Whether a process contains mcctl's client: its nodes, or engines.
     has_mcctl_clients: bool,
-    /// Admin ports of the masters. In Kubernetes, the hosts of all targets are names of pods, which only count them.
+    /// Admin ports of the masters. In Kubernetes, the hosts of all targets are names of pods, which
+    /// only count them.
     masters: Vec<HostPort>,
     /// Ports of the storage-only nodes with `/metrics`.
     nodes: Vec<HostPort>,
@@ -153,7 +156,8 @@ impl MonitoringScope {
             .replace("$deployment", &format!("deployment=\"{}\"", self.name))
     }
 
-    /// The annotation that names a section of the documentation: its URL, or its path on a host with the Debian package.
+    /// The annotation that names a section of the documentation: its URL, or its path on a host
+    /// with the Debian package.
     fn runbook(&self, section: &str) -> (&'static str, String) {
         match self.runbook_base.as_str() {
             "" => ("runbook", format!("{INSTALLED_DOCS}/{section}")),
@@ -161,8 +165,8 @@ impl MonitoringScope {
         }
     }
 
-    /// Replaces the variables of a query by matchers with the dashboard's variables, so that a dashboard shows any deployment. The metrics
-    /// of each role have their own names.
+    /// Replaces the variables of a query by matchers with the dashboard's variables, so that a
+    /// dashboard shows any deployment. The metrics of each role have their own names.
     fn panel_query(&self, template: &str) -> String {
         const ROLES: [&str; 5] = ["$master", "$store", "$server", "$client", "$process"];
         let query = template.replace("$deployment", "deployment=~\"$deployment\"");
@@ -186,7 +190,8 @@ fn master_port(plan: &ProcessPlan) -> Option<u16> {
     if plan.role == ComponentRole::Master { plan.port("admin") } else { None }
 }
 
-/// The port with a node's metrics: the REST port of mcctl's node, the client HTTP port of upstream's.
+/// The port with a node's metrics: the REST port of mcctl's node, the client HTTP port of
+/// upstream's.
 fn node_port(plan: &ProcessPlan) -> Option<u16> {
     let is_mcctl = plan.argv.iter().any(|word| word == "serve");
     match (plan.role, is_mcctl) {
@@ -196,7 +201,8 @@ fn node_port(plan: &ProcessPlan) -> Option<u16> {
     }
 }
 
-/// The HTTP port of a server that exports metrics. Of several ranks, only the first one serves HTTP.
+/// The HTTP port of a server that exports metrics. Of several ranks, only the first one serves
+/// HTTP.
 fn server_port(plan: &ProcessPlan) -> Option<u16> {
     let has = |flag: &str| plan.argv.iter().any(|word| word == flag);
     let rank = plan.argv.iter().skip_while(|word| *word != "--node-rank").nth(1);

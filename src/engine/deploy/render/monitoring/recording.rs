@@ -5,11 +5,13 @@ use serde_yaml_ng::Value;
 use super::MonitoringScope;
 use crate::render::yaml::map;
 
-/// The share of the memory that is in use. Standbys report the same values as their leader, so the maximum is the leader's.
+/// The share of the memory that is in use. Standbys report the same values as their leader, so the
+/// maximum is the leader's.
 pub(super) const USED_RATIO: &str = "mcctl:used:ratio";
 /// The share of lookups that find their key, with the label `lookup`: `get` or `exist`.
 pub(super) const HIT_RATIO: &str = "mcctl:hit:ratio_rate15m";
-/// The time in which evictions replace all stored bytes. In a steady state, this is the average lifetime of an object.
+/// The time in which evictions replace all stored bytes. In a steady state, this is the average
+/// lifetime of an object.
 pub(super) const LIFETIME: &str = "mcctl:object_lifetime:seconds15m";
 
 const USED: &str = "max(master_allocated_bytes{$master}) / max(master_total_capacity_bytes{$master})";

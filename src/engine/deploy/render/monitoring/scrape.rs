@@ -67,7 +67,8 @@ fn job(scope: &MonitoringScope, role: ComponentRole, targets: &[HostPort]) -> Va
     }
 }
 
-/// The headless Services of the pods, each with a port. Their names resolve to the addresses of all pods.
+/// The headless Services of the pods, each with a port. Their names resolve to the addresses of all
+/// pods.
 fn discovery(role: ComponentRole, targets: &[HostPort], namespace: &str) -> Vec<Value> {
     let mut services: Vec<(String, u16)> = targets.iter().map(|pod| (service(role, &pod.host), pod.port)).collect();
     services.sort_unstable();
@@ -76,7 +77,8 @@ fn discovery(role: ComponentRole, targets: &[HostPort], namespace: &str) -> Vec<
     services.into_iter().map(one).collect()
 }
 
-/// The Service of the pod `WORKLOAD-i`. Servers without stable names have a second, headless Service.
+/// The Service of the pod `WORKLOAD-i`. Servers without stable names have a second, headless
+/// Service.
 fn service(role: ComponentRole, pod: &str) -> String {
     let workload = pod.rsplit_once('-').map_or(pod, |(workload, _)| workload);
     let is_single = role == ComponentRole::Server && workload.ends_with("-server");

@@ -14,7 +14,8 @@ use mcctl_net::http::Samples;
 const LOOKUPS_WORTH: f64 = 1000.0;
 /// Number of puts above which reads are expected.
 const PUTS_WORTH: f64 = 1000.0;
-/// Number of puts without a read above which the finding is a warning. Below it, the cache may still be cold.
+/// Number of puts without a read above which the finding is a warning. Below it, the cache may
+/// still be cold.
 const PUTS_MANY: f64 = 100_000.0;
 /// Share of puts without free space above which the finding is a warning.
 const FAILED_SHARE: f64 = 0.01;
@@ -160,7 +161,8 @@ pub(super) fn allocation(facts: &ClusterFacts) -> CheckStatus {
     let used = value("master_allocated_bytes");
     let capacity = value("master_total_capacity_bytes");
     let full = if capacity > 0.0 { used / capacity } else { 0.0 };
-    // The counters cover the master's whole lifetime. A past problem is a warning only while it continues.
+    // The counters cover the master's whole lifetime. A past problem is a warning only while it
+    // continues.
     let grew = |name: &str| facts.after.as_ref().and_then(|after| after.sum(name)).is_some_and(|is| is > value(name));
     let fails = grew("master_put_start_alloc_failures_total");
     let evicts = grew("master_evicted_key_count") || grew("master_attempted_evictions_total");

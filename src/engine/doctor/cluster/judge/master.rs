@@ -1,4 +1,5 @@
-//! Judges the master: whether it is reachable, leads, runs a compatible release, and keeps its metadata.
+//! Judges the master: whether it is reachable, leads, runs a compatible release, and keeps its
+//! metadata.
 
 use crate::cluster::etcd;
 use crate::cluster::facts::{AdminFacts, ClusterFacts, ProbeFailureKind, RpcState};
@@ -91,7 +92,8 @@ pub(super) fn reached(facts: &ClusterFacts) -> CheckStatus {
     }
 }
 
-/// Reports an invalid master address: `origin` is the setting with its value, and `why` is the error.
+/// Reports an invalid master address: `origin` is the setting with its value, and `why` is the
+/// error.
 pub(crate) fn misnamed(origin: &str, why: &str) -> CheckStatus {
     let (text, form) = match origin.contains("etcd://") {
         true if origin.ends_with('/') && !origin.ends_with("//") => {

@@ -1,4 +1,5 @@
-//! Judges the nodes that contribute memory: running, responsive, and registered with the metadata service.
+//! Judges the nodes that contribute memory: running, responsive, and registered with the metadata
+//! service.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +38,8 @@ pub(super) fn answer(facts: &ClusterFacts) -> CheckStatus {
         DialResult::Refused(why) => Some(why.clone()),
         _ => None,
     });
-    // A node that sends heartbeats is alive. Its name is not an address if P2PHANDSHAKE was only assumed.
+    // A node that sends heartbeats is alive. Its name is not an address if P2PHANDSHAKE was only
+    // assumed.
     let is_elsewhere = facts.metadata.url.is_none() && facts.metadata.is_assumed && sends_heartbeats(facts);
     if is_elsewhere && !unreachable.is_empty() {
         return CheckStatus::Found(vec![finding(
@@ -177,7 +179,8 @@ pub(super) fn records(facts: &ClusterFacts) -> CheckStatus {
         }
         (!gone.is_empty()).then_some((node, gone))
     });
-    // A node without records that responds at the address the master reports was started with P2PHANDSHAKE.
+    // A node without records that responds at the address the master reports was started with
+    // P2PHANDSHAKE.
     let (p2p, lost): (Vec<_>, Vec<_>) =
         missing.partition(|(node, gone)| gone.len() == 2 && node.dial == DialResult::Answers);
     let mut findings = Vec::new();

@@ -13,12 +13,13 @@ use mcctl_base::upstream::mooncake_series;
 const SLOWER: f64 = 4.0;
 /// Throughput above which a node is never reported as slow, in MB/s.
 const SLOW_MB_S: f64 = 500.0;
-/// Approximate throughput limit of upstream's clients, in MB/s (kvcache-ai/Mooncake#3446). A faster node is not limited to
-/// one slice at a time.
+/// Approximate throughput limit of upstream's clients, in MB/s (kvcache-ai/Mooncake#3446). A faster
+/// node is not limited to one slice at a time.
 const PLATEAU_MB_S: f64 = 1000.0;
 /// Minimum speedup of parallel over sequential reads that is reported.
 const PARALLEL_GAIN: f64 = 1.5;
-/// The p99 lookup latency above which TTFT is affected, and the one above which ranks wait for each other.
+/// The p99 lookup latency above which TTFT is affected, and the one above which ranks wait for each
+/// other.
 const LOOKUP_SLOW: Duration = Duration::from_millis(20);
 const LOOKUP_BAD: Duration = Duration::from_millis(200);
 

@@ -140,7 +140,8 @@ pub(super) fn names(facts: &ClusterFacts) -> CheckStatus {
     )])
 }
 
-/// The segments of several clients are on several hosts. Otherwise all copies of an object are lost with one host.
+/// The segments of several clients are on several hosts. Otherwise all copies of an object are lost
+/// with one host.
 pub(super) fn hosts(facts: &ClusterFacts) -> CheckStatus {
     if let Some(skipped) = undetailed(facts) {
         return skipped;

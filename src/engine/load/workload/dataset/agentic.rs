@@ -1,4 +1,5 @@
-//! Agentic traces: a JSON object whose `conversations` are lists of turns that contain only new messages.
+//! Agentic traces: a JSON object whose `conversations` are lists of turns that contain only new
+//! messages.
 
 use std::io::BufRead;
 

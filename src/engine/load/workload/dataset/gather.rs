@@ -1,4 +1,5 @@
-//! Builds conversations from rows: skips malformed and unsuitable rows, and applies offset, limit and order.
+//! Builds conversations from rows: skips malformed and unsuitable rows, and applies offset, limit
+//! and order.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -10,14 +11,14 @@ use crate::python::PythonRandom;
 use crate::workload::dataset::{BadRow, Dataset, DatasetError, DatasetOptions, RowLayout, RowReader};
 use crate::workload::{Conversation, RowError};
 
-/// Number of rows to sample, as a multiple of the limit (if one is set). More rows than the limit are sampled, because
-/// some are later skipped due to their length.
+/// Number of rows to sample, as a multiple of the limit (if one is set). More rows than the limit
+/// are sampled, because some are later skipped due to their length.
 const CHOICE: usize = 8;
 /// Minimum number of sampled rows.
 const CHOICE_MIN: usize = 4096;
 
-/// Calls `each` with every row of `input` until it returns false. A malformed row either ends the read or is counted,
-/// depending on the options.
+/// Calls `each` with every row of `input` until it returns false. A malformed row either ends the
+/// read or is counted, depending on the options.
 pub(super) fn rows(
     input: impl BufRead,
     file: &str,
@@ -47,11 +48,12 @@ pub(super) fn rows(
     }
 }
 
-/// Reads conversations from the rows of `input`. `parse` parses a row. `plan` builds a conversation from it, or returns
-/// `None` to skip it. Rows that are not `usable` are skipped before the order is changed.
+/// Reads conversations from the rows of `input`. `parse` parses a row. `plan` builds a conversation
+/// from it, or returns `None` to skip it. Rows that are not `usable` are skipped before the order
+/// is changed.
 ///
-/// In file order, reading stops after the last required row. In random order, the whole file is read, but if a limit is set, only a sample
-/// of its rows is kept.
+/// In file order, reading stops after the last required row. In random order, the whole file is
+/// read, but if a limit is set, only a sample of its rows is kept.
 pub(super) fn gather<T>(
     input: impl BufRead,
     file: &str,

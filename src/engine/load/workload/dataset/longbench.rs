@@ -1,4 +1,5 @@
-//! Long contexts: LongBench v2 (one question with four choices) and LooGLE (several questions about the same text).
+//! Long contexts: LongBench v2 (one question with four choices) and LooGLE (several questions about
+//! the same text).
 
 use std::io::BufRead;
 
@@ -67,7 +68,8 @@ struct LoogleQuestion {
     answer: String,
 }
 
-/// Reads rows in which the first question follows the long text, and later questions do not repeat it.
+/// Reads rows in which the first question follows the long text, and later questions do not repeat
+/// it.
 pub(super) fn read_loogle(input: impl BufRead, file: &str, reading: &DatasetOptions) -> Result<Dataset, DatasetError> {
     let parse = |text: &str| {
         let line: LoogleRow = serde_json::from_str(text)?;

@@ -1,6 +1,8 @@
-//! Datasets: files with conversations or requests, and generated datasets. Each becomes a list of [`Conversation`]s.
+//! Datasets: files with conversations or requests, and generated datasets. Each becomes a list of
+//! [`Conversation`]s.
 //!
-//! A reader holds one row at a time, reports the file, line and reason for a malformed row, and never uses the network.
+//! A reader holds one row at a time, reports the file, line and reason for a malformed row, and
+//! never uses the network.
 
 mod agentic;
 mod custom;
@@ -185,7 +187,8 @@ pub struct DatasetOptions {
     pub offset: usize,
     /// Whether to use random order, and a random sample if a limit applies.
     pub shuffle: bool,
-    /// Whether random order is the order in which `sglang.bench_serving` sends the rows. The whole file is then kept in memory.
+    /// Whether random order is the order in which `sglang.bench_serving` sends the rows. The whole
+    /// file is then kept in memory.
     pub as_bench_serving: bool,
     /// Seed for all random choices.
     pub seed: Seed,
@@ -193,7 +196,8 @@ pub struct DatasetOptions {
     pub skip_bad: bool,
     /// Output length of every request in tokens, overriding the file.
     pub output: Option<u32>,
-    /// Context length in tokens. If prompt and output exceed it, a conversation ends early and a single request is skipped.
+    /// Context length in tokens. If prompt and output exceed it, a conversation ends early and a
+    /// single request is skipped.
     pub context: Option<u32>,
     /// Maximum number of turns per conversation.
     pub max_turns: Option<u32>,
@@ -206,7 +210,8 @@ pub struct DatasetOptions {
     pub block_tokens: u32,
     /// Factor by which recorded times are multiplied.
     pub slowdown: f64,
-    /// Rounds per recorded request. Each further round repeats the prompt after the conversation so far.
+    /// Rounds per recorded request. Each further round repeats the prompt after the conversation so
+    /// far.
     pub rounds: u32,
     /// Text to append to every first question, before a trailing `Assistant:`.
     pub suffix: String,
@@ -286,7 +291,8 @@ pub struct Dataset {
 /// Reads `input` as `format`. Errors refer to it as `file`.
 ///
 /// # Errors
-/// A row is malformed and [`DatasetOptions::skip_bad`] is off, the input cannot be read, or no row can be sent.
+/// A row is malformed and [`DatasetOptions::skip_bad`] is off, the input cannot be read, or no row
+/// can be sent.
 pub fn read(
     input: impl BufRead,
     file: &str,

@@ -66,8 +66,8 @@ pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     (0..shape.requests).zip(shape.lengths(seed)).map(request).collect()
 }
 
-/// Creates requests whose prompts are documents from `corpus`, repeated or cut to length. The number of requests is at most
-/// the number of documents.
+/// Creates requests whose prompts are documents from `corpus`, repeated or cut to length. The
+/// number of requests is at most the number of documents.
 ///
 /// # Errors
 /// The tokenizer cannot decode one of the documents.
@@ -97,8 +97,8 @@ impl Corpus {
         Corpus { texts: texts.into_iter().filter(|ids| !ids.is_empty()).collect() }
     }
 
-    /// Creates a corpus from the first questions in `conversations`. If `special` is set, documents include the special tokens around
-    /// a prompt.
+    /// Creates a corpus from the first questions in `conversations`. If `special` is set, documents
+    /// include the special tokens around a prompt.
     ///
     /// # Errors
     /// The tokenizer cannot encode one of the documents.

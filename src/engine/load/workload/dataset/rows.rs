@@ -1,12 +1,13 @@
-//! Reads the rows of a dataset file: lines of JSONL or elements of a JSON array. Only one row is held in memory at a
-//! time.
+//! Reads the rows of a dataset file: lines of JSONL or elements of a JSON array. Only one row is
+//! held in memory at a time.
 
 use std::io::{self, BufRead};
 
 use crate::workload::RowError;
 use crate::workload::row_error::ROW_BYTES_MAX;
 
-/// Maximum number of bytes to skip while searching for the end of an oversized row. Beyond this limit, reading stops.
+/// Maximum number of bytes to skip while searching for the end of an oversized row. Beyond this
+/// limit, reading stops.
 const OVER_MAX: usize = 16 * ROW_BYTES_MAX;
 /// Maximum nesting depth of a row. The JSON parser has its own, lower limit.
 const DEPTH_MAX: usize = 256;
@@ -43,7 +44,8 @@ pub struct RowReader<R> {
     at_line_start: bool,
     begun: bool,
     over: bool,
-    /// Whether the last element was malformed. If so, resynchronize at the next line that starts with an object.
+    /// Whether the last element was malformed. If so, resynchronize at the next line that starts
+    /// with an object.
     lost: bool,
 }
 
@@ -242,8 +244,8 @@ impl<R: BufRead> RowReader<R> {
         }
     }
 
-    /// Copies one value to `keep` without parsing it: brackets and quotes determine where it ends. `depth` is the
-    /// current nesting depth.
+    /// Copies one value to `keep` without parsing it: brackets and quotes determine where it ends.
+    /// `depth` is the current nesting depth.
     fn value(&mut self, mut keep: Option<&mut Vec<u8>>, depth: usize) -> io::Result<Result<(), RowError>> {
         let mut open: Vec<u8> = Vec::new();
         let mut string = false;
@@ -268,8 +270,8 @@ impl<R: BufRead> RowReader<R> {
             } else {
                 match byte {
                     b'{' if from_line_start && self.at_line_start && length > 0 && depth == 0 => {
-                        // In files whose elements start at the beginning of a line, nothing else starts there, so this
-                        // is the next element.
+                        // In files whose elements start at the beginning of a line, nothing else
+                        // starts there, so this is the next element.
                         return Ok(Err(RowError::UnterminatedRow));
                     }
                     b'"' => string = true,

@@ -1,5 +1,5 @@
-//! Generated shared prefixes: groups of conversations that start with the same system prompt, like SGLang's dataset of
-//! the same name.
+//! Generated shared prefixes: groups of conversations that start with the same system prompt, like
+//! SGLang's dataset of the same name.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ pub struct SharedPrefix {
     pub routing_key: bool,
 }
 
-/// Generates the conversations described by `shape`. The questions and output lengths at a given position do not depend
-/// on the group.
+/// Generates the conversations described by `shape`. The questions and output lengths at a given
+/// position do not depend on the group.
 pub fn shared_prefix(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
     let mut conversations = conversations(shape, seed);
     if !shape.ordered {

@@ -86,8 +86,9 @@ pub(super) fn read_dialogues(
     Ok(dataset)
 }
 
-/// Uses the first message as the prompt and the length of the second as the output length, regardless of the speakers. Special tokens are
-/// counted, and both messages need at least two tokens. This matches `sglang.bench_serving` 0.5.23.
+/// Uses the first message as the prompt and the length of the second as the output length,
+/// regardless of the speakers. Special tokens are counted, and both messages need at least two
+/// tokens. This matches `sglang.bench_serving` 0.5.23.
 fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
     let mut texts = dialogue.into_iter().map(|(_, text)| text);
     let (Some(prompt), Some(reply)) = (texts.next(), texts.next()) else { return Ok(None) };
@@ -102,8 +103,8 @@ fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Con
     Ok(Some(Conversation { turns, routing_key: None }))
 }
 
-/// Creates one turn for each answer in the file, with the answer's length as the output length. A question without an
-/// answer is skipped, unless the output length is set explicitly.
+/// Creates one turn for each answer in the file, with the answer's length as the output length. A
+/// question without an answer is skipped, unless the output length is set explicitly.
 pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Conversation>, RowError> {
     let mut turns: Vec<PlannedTurn> = Vec::new();
     let mut messages: Vec<(ChatRole, String)> = Vec::new();
@@ -230,8 +231,8 @@ mod tests {
             {"conversations": [{"from": "human", "value": ""}, {"from": "gpt", "value": " cd ef"}]},
             {"conversations": [{"from": "human", "value": " ab ab"}, {"from": "gpt", "value": ""}]}]"#;
         let read = dataset(text, &reading);
-        // The special token before the text is counted, so a single word counts as two tokens, and an empty string as
-        // one.
+        // The special token before the text is counted, so a single word counts as two tokens, and
+        // an empty string as one.
         assert_eq!(texts(&read), [[(" ab".to_owned(), 3)]]);
         assert_eq!((read.rows, read.left_out), (4, 3));
         reading.context = Some(4);

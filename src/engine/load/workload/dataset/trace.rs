@@ -1,9 +1,10 @@
 //! Recorded requests as JSONL: Mooncake traces, and the rows that aiperf derives from them.
 //!
-//! A `hash_ids` row describes an entire prompt. Each ID identifies one block of fixed text, which depends only on the
-//! ID. Blocks with the same ID are therefore identical, and prompts share exactly the same prefixes as when they were
-//! recorded. The last block is cut to `input_length`. Rows with the same `session_id` form one conversation. (The
-//! sizing commands have their own reader, which handles huge traces and needs only the hashes.)
+//! A `hash_ids` row describes an entire prompt. Each ID identifies one block of fixed text, which
+//! depends only on the ID. Blocks with the same ID are therefore identical, and prompts share
+//! exactly the same prefixes as when they were recorded. The last block is cut to `input_length`.
+//! Rows with the same `session_id` form one conversation. (The sizing commands have their own
+//! reader, which handles huge traces and needs only the hashes.)
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -201,8 +202,8 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
     let mut dataset = Dataset::default();
     let mut sessions: Vec<TraceSession> = Vec::new();
     let mut named: HashMap<String, usize> = HashMap::new();
-    // Without sessions and in file order, reading can stop after the last required row. A session may continue
-    // anywhere.
+    // Without sessions and in file order, reading can stop after the last required row. A session
+    // may continue anywhere.
     let all = reading.limit == 0 || reading.shuffle;
     let enough = if all { usize::MAX } else { reading.limit.saturating_add(reading.offset) };
     rows(input, file, RowLayout::Lines, reading, &mut dataset, |text, line| {
@@ -237,8 +238,8 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
     Ok(dataset)
 }
 
-/// Repeats each recorded prompt `rounds` times. Each repetition follows the responses so far, and is sent as soon as
-/// the previous response ends.
+/// Repeats each recorded prompt `rounds` times. Each repetition follows the responses so far, and
+/// is sent as soon as the previous response ends.
 fn rounds(turns: Vec<PlannedTurn>, rounds: u32) -> Vec<PlannedTurn> {
     let more = |turn: PlannedTurn| {
         let recorded = turn.whole && matches!(turn.content, TurnContent::Made(_));
@@ -254,7 +255,8 @@ fn retime(conversations: &mut [Conversation], slowdown: f64) {
     let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
     let first = turns().filter_map(|turn| turn.at).min().unwrap_or_default();
     for turn in conversations.iter_mut().flat_map(|conversation| &mut conversation.turns) {
-        // The result is bounded, because times are at most ten years and the command line limits the factor.
+        // The result is bounded, because times are at most ten years and the command line limits
+        // the factor.
         turn.at = turn.at.map(|at| (at - first).mul_f64(slowdown));
         turn.delay = turn.delay.mul_f64(slowdown);
     }

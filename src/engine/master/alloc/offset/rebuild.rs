@@ -22,8 +22,8 @@ pub enum RangeError {
 }
 
 impl OffsetAllocator {
-    /// Creates an allocator for `capacity` bytes in which the ranges `used` are allocated. The ranges are in ascending order. Also returns
-    /// the ticket of each range, in the same order.
+    /// Creates an allocator for `capacity` bytes in which the ranges `used` are allocated. The
+    /// ranges are in ascending order. Also returns the ticket of each range, in the same order.
     ///
     /// # Errors
     /// Two ranges overlap, or a range is empty or outside the segment.
@@ -49,7 +49,8 @@ impl OffsetAllocator {
             }
             below = this.add_run(offset, below);
             tickets.push(below);
-            // The block is as long as `allocate` makes it, unless a later block or the end of the segment leaves less.
+            // The block is as long as `allocate` makes it, unless a later block or the end of the
+            // segment leaves less.
             let limit = used.get(nth + 1).map_or(capacity, |next| next.offset.min(capacity));
             let padded = rounded(bytes).and_then(|bytes| offset.checked_add(bytes)).unwrap_or(last);
             end = last.max(padded.min(limit));
@@ -59,7 +60,8 @@ impl OffsetAllocator {
         if end < capacity {
             free.push(this.add_run(end, below));
         }
-        // A bin returns the run that was linked last first. The lowest addresses come first, as in an allocator that was never full.
+        // A bin returns the run that was linked last first. The lowest addresses come first, as in
+        // an allocator that was never full.
         free.into_iter().rev().for_each(|run| this.link(run));
         Ok((this, tickets))
     }

@@ -1,7 +1,9 @@
-//! The beginning of a stream: both masters prove that they have the secret, and agree on how the standby catches up.
+//! The beginning of a stream: both masters prove that they have the secret, and agree on how the
+//! standby catches up.
 //!
-//! The leader sends a [`Challenge`], the standby a [`Hello`], and the leader a [`Welcome`]. Each is a length of four
-//! bytes (little-endian) and JSON. A proof is an HMAC-SHA256 with the secret over both nonces and the message.
+//! The leader sends a [`Challenge`], the standby a [`Hello`], and the leader a [`Welcome`]. Each is
+//! a length of four bytes (little-endian) and JSON. A proof is an HMAC-SHA256 with the secret over
+//! both nonces and the message.
 
 use std::io;
 use std::time::Duration;
@@ -50,12 +52,14 @@ pub(super) struct Hello {
     /// `None`: from a release before this field.
     #[serde(default)]
     pub settings: Option<ContinuedSettings>,
-    /// The version of the standby's digests. 0: from a release before this field, which has version 1.
+    /// The version of the standby's digests. 0: from a release before this field, which has version
+    /// 1.
     #[serde(default)]
     pub digest: u8,
 }
 
-/// Settings that clients depend on, and that a new leader continues with its own values. In milliseconds.
+/// Settings that clients depend on, and that a new leader continues with its own values. In
+/// milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ContinuedSettings {
     client_ttl: u64,

@@ -1,8 +1,10 @@
-//! A master of a cluster: it takes part in the election, streams its changes to standbys or follows a leader, and takes over.
+//! A master of a cluster: it takes part in the election, streams its changes to standbys or follows
+//! a leader, and takes over.
 //!
-//! [`HaCore`](mcctl_election::ha::HaCore) has the rules. The driver performs its actions on one thread, which also serves the streams. The
-//! threads that serve clients use the [`HaHub`]: the gate, which limits the requests that are processed and the responses that are sent,
-//! the tail of the changes, and the data directory, if there is one.
+//! [`HaCore`](mcctl_election::ha::HaCore) has the rules. The driver performs its actions on one
+//! thread, which also serves the streams. The threads that serve clients use the [`HaHub`]: the
+//! gate, which limits the requests that are processed and the responses that are sent, the tail of
+//! the changes, and the data directory, if there is one.
 
 mod disk;
 mod driver;
@@ -72,7 +74,8 @@ pub(in crate::server) struct HaHub {
 /// A request of another thread to the driver.
 #[derive(Debug)]
 pub(super) enum HaCommand {
-    /// Hand over to a standby in sync. `is_ending`: this process is about to end. The response comes when the standby leads.
+    /// Hand over to a standby in sync. `is_ending`: this process is about to end. The response
+    /// comes when the standby leads.
     StepDown { is_ending: bool, answer: oneshot::Sender<Result<(), HandOverProblem>> },
     /// Notify the leader that this standby leaves. The response is true if it followed a leader.
     Leave(oneshot::Sender<bool>),
@@ -105,7 +108,8 @@ impl HaHub {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
     }
 
-    /// Requests a hand-over from the driver, and waits until the standby leads. `is_ending`: this process is about to end.
+    /// Requests a hand-over from the driver, and waits until the standby leads. `is_ending`: this
+    /// process is about to end.
     ///
     /// # Errors
     /// The hand-over was not completed.
@@ -129,9 +133,9 @@ impl HaHub {
         self.is_ending.load(Ordering::Acquire)
     }
 
-    /// Appends the change that the state has made since it was locked, if there is one. For use before the state is
-    /// unlocked. `term` is that of the state, and `log` its log. Returns the receipt that a response from this state
-    /// waits for, even if nothing has changed.
+    /// Appends the change that the state has made since it was locked, if there is one. For use
+    /// before the state is unlocked. `term` is that of the state, and `log` its log. Returns the
+    /// receipt that a response from this state waits for, even if nothing has changed.
     #[inline]
     pub(super) fn close_change(
         &self,
@@ -163,7 +167,8 @@ impl HaHub {
             // The log may be that of another copy, with other numbers.
             return Some(Box::pin(std::future::ready(false)));
         }
-        // Without a log, the responses wait for the gate only: the next log may never contain these changes.
+        // Without a log, the responses wait for the gate only: the next log may never contain these
+        // changes.
         let log = self.disk.as_ref().and_then(HaDisk::log);
         match log.and_then(|log| log.commit_owned(receipt)) {
             Some(stored) => Some(self.gate.commit_behind(receipt, env, stored)),

@@ -68,7 +68,8 @@ impl HaHub {
     }
 }
 
-/// Size of the node's memory: more than the puts of a test need while a standby joins on a busy machine.
+/// Size of the node's memory: more than the puts of a test need while a standby joins on a busy
+/// machine.
 const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// An etcd in this process.
@@ -199,8 +200,8 @@ async fn wait(master: &MasterServer<RealEnv>, what: &str, is_so: impl Fn(&HaView
     panic!("{what}: {:?}", master.handle().ha());
 }
 
-/// Makes the leader hand over, once it has a standby in sync. The view of the standby may still show that it is in sync after
-/// the leader has removed it.
+/// Makes the leader hand over, once it has a standby in sync. The view of the standby may still
+/// show that it is in sync after the leader has removed it.
 async fn hand_over(leader: &MasterServer<RealEnv>) {
     let is_ready = |view: &HaView| view.standbys.iter().any(|standby| standby.in_sync && standby.connected);
     wait(leader, "a standby that can take over", is_ready).await;

@@ -89,7 +89,8 @@ fn changes_wait_until_the_log_thread_has_made_room_and_reads_do_not() {
     for method in [Method::PutStart, Method::PutEnd, Method::Remove, Method::MountSegment, Method::RemoveAll] {
         assert!(!shared.admits(method));
     }
-    // The changes of earlier requests fit into the file, so the response of a read does not wait for the disk.
+    // The changes of earlier requests fit into the file, so the response of a read does not wait
+    // for the disk.
     log.writer.flush(log.writer.appended()).unwrap();
     assert!(!shared.admits(Method::PutStart));
     let (exists, receipt) = shared.call(None, |call| call.exist_key("k0".into(), T));

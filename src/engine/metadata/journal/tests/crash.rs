@@ -95,7 +95,8 @@ struct CrashRun<'a> {
 }
 
 impl CrashRun<'_> {
-    /// Restores the records, compares them with those of a table that was not restarted, and writes until the process stops.
+    /// Restores the records, compares them with those of a table that was not restarted, and writes
+    /// until the process stops.
     fn live(&mut self, steps: usize) -> Result<(), MetadataJournalError> {
         let (store, report) = restore(&self.storage, options(self.sync, DiskErrorPolicy::Stop))?;
         let changes = usize::try_from(report.recovery.last_sequence).unwrap();
@@ -165,7 +166,8 @@ impl CrashRun<'_> {
     }
 }
 
-/// Runs a process until it stops at operation `stop`, and two more. Returns false if it did not stop.
+/// Runs a process until it stops at operation `stop`, and two more. Returns false if it did not
+/// stop.
 fn run(stop: u64, sync: SyncMode, crash: Crash, counts: &mut CrashCounts) -> bool {
     let storage = SimulatedStorage::new(stop);
     let rng = Rng::new(!stop);

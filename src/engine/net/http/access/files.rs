@@ -1,4 +1,5 @@
-//! The files with a server's tokens and certificates: reading them, and reading them again when they change.
+//! The files with a server's tokens and certificates: reading them, and reading them again when
+//! they change.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -91,7 +92,8 @@ impl AccessFiles {
         self.tokens.is_some() || self.client_ca.is_some()
     }
 
-    /// The access by the files as they are now, and their contents. Logs a warning if the certificate is not valid at the time of `env`.
+    /// The access by the files as they are now, and their contents. Logs a warning if the
+    /// certificate is not valid at the time of `env`.
     ///
     /// # Errors
     /// A file cannot be read, or is invalid.
@@ -100,8 +102,8 @@ impl AccessFiles {
         Ok((HttpAccess::new(self.rules(env, &texts)?), texts))
     }
 
-    /// Applies changes of the files to `access`, as long as the future is polled. `last` is what `access` was made of. Files that cannot be
-    /// used leave the rules unchanged.
+    /// Applies changes of the files to `access`, as long as the future is polled. `last` is what
+    /// `access` was made of. Files that cannot be used leave the rules unchanged.
     pub async fn keep_current<E: Env>(self, env: E, access: HttpAccess, mut last: AccessTexts) -> Infallible {
         if self.tokens.is_none() && self.tls.is_none() {
             return std::future::pending().await;
@@ -180,7 +182,8 @@ impl AccessFiles {
         Ok(AccessRules { policy, tls })
     }
 
-    /// Logs a warning if no client can accept `certificate` now. The service starts: a renewed file is read again.
+    /// Logs a warning if no client can accept `certificate` now. The service starts: a renewed file
+    /// is read again.
     fn warn_of_dates<E: Env>(&self, env: &E, certificate: &str) {
         let now = Duration::from_millis(wall_clock(env).0.max(0).unsigned_abs());
         let Some((path, _)) = &self.tls else { return };

@@ -1,6 +1,8 @@
-//! Which clients may send which requests to an HTTP port: tokens, client certificates, and the peer's address.
+//! Which clients may send which requests to an HTTP port: tokens, client certificates, and the
+//! peer's address.
 //!
-//! Start with [`AccessPolicy::decide`], which has no sockets. The server calls it before it reads a request's body. The routes come from
+//! Start with [`AccessPolicy::decide`], which has no sockets. The server calls it before it reads a
+//! request's body. The routes come from
 //! [`Handler::route_class`](crate::http::Handler::route_class).
 
 mod files;
@@ -18,8 +20,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
 
-/// The access rules of one or more HTTP ports. The default allows everything, without TLS. Clones share the rules, so that
-/// [`replace`](HttpAccess::replace) changes them for all ports.
+/// The access rules of one or more HTTP ports. The default allows everything, without TLS. Clones
+/// share the rules, so that [`replace`](HttpAccess::replace) changes them for all ports.
 #[derive(Clone, Debug, Default)]
 pub struct HttpAccess {
     rules: Arc<RwLock<Arc<AccessRules>>>,
@@ -40,8 +42,8 @@ impl HttpAccess {
         HttpAccess { rules: Arc::new(RwLock::new(Arc::new(rules))), socket: None }
     }
 
-    /// The same access, for a server that also listens on a Unix socket at `path`. On it, everything is allowed: only processes of the
-    /// server's user can connect.
+    /// The same access, for a server that also listens on a Unix socket at `path`. On it,
+    /// everything is allowed: only processes of the server's user can connect.
     #[must_use]
     pub fn with_socket(self, path: Option<&Path>) -> HttpAccess {
         HttpAccess { socket: path.map(Arc::from), ..self }
@@ -57,7 +59,8 @@ impl HttpAccess {
         self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Applies other rules to the requests and connections that follow. Whether the port speaks TLS must not change.
+    /// Applies other rules to the requests and connections that follow. Whether the port speaks TLS
+    /// must not change.
     pub fn replace(&self, rules: AccessRules) {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }

@@ -8,7 +8,8 @@ pub const OTHER_ROUTE: &str = "other";
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RouteClass {
-    /// Nothing, unless [`protect_metrics`](crate::http::AccessPolicy::protect_metrics) is set: `/health`, `/ready` and `/metrics`.
+    /// Nothing, unless [`protect_metrics`](crate::http::AccessPolicy::protect_metrics) is set:
+    /// `/health`, `/ready` and `/metrics`.
     Open,
     /// A token of any role.
     Read,
@@ -17,8 +18,8 @@ pub enum RouteClass {
 }
 
 impl RouteClass {
-    /// The class of a request to `route` (see [`Handler::route`](crate::http::Handler::route)). An unknown route may change
-    /// something.
+    /// The class of a request to `route` (see [`Handler::route`](crate::http::Handler::route)). An
+    /// unknown route may change something.
     pub fn of(method: &Method, route: &str) -> RouteClass {
         match (method, route) {
             (_, OTHER_ROUTE) => RouteClass::Write,

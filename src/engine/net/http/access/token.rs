@@ -57,13 +57,15 @@ impl SecretToken {
     /// The token in `text`, without the white space around it.
     ///
     /// # Errors
-    /// The token is too short or too long, or contains a character that a header cannot contain. The line is 1.
+    /// The token is too short or too long, or contains a character that a header cannot contain.
+    /// The line is 1.
     pub fn new(text: &str) -> Result<SecretToken, TokenError> {
         SecretToken::in_line(text.trim(), 1)
     }
 
-    /// The token of a client with the file `text`: the only token if the file contains nothing else, else the first with the role write,
-    /// else the first. So a client may use the server's file.
+    /// The token of a client with the file `text`: the only token if the file contains nothing
+    /// else, else the first with the role write, else the first. So a client may use the server's
+    /// file.
     ///
     /// # Errors
     /// The file contains neither one token nor a table of tokens.
@@ -107,7 +109,8 @@ impl fmt::Debug for TokenDigest {
     }
 }
 
-/// The tokens in `text`: one `read TOKEN` or `write TOKEN` per line. Empty lines and lines that begin with `#` are ignored.
+/// The tokens in `text`: one `read TOKEN` or `write TOKEN` per line. Empty lines and lines that
+/// begin with `#` are ignored.
 fn entries(text: &str) -> Result<Vec<(SecretToken, TokenRole)>, TokenError> {
     let mut entries: Vec<(SecretToken, TokenRole)> = Vec::new();
     for (number, line) in (1..).zip(text.lines().map(str::trim)) {
@@ -152,8 +155,9 @@ impl TokenTable {
         self.0.is_empty()
     }
 
-    /// The role of the token in the value of an `Authorization` header: `Bearer TOKEN`, or `Basic` with the token as the password and any
-    /// user name. The time that this takes does not depend on the tokens in the table.
+    /// The role of the token in the value of an `Authorization` header: `Bearer TOKEN`, or `Basic`
+    /// with the token as the password and any user name. The time that this takes does not depend
+    /// on the tokens in the table.
     pub fn role_of(&self, authorization: &str) -> Option<TokenRole> {
         let (scheme, value) = authorization.trim().split_once(' ')?;
         let value = value.trim();

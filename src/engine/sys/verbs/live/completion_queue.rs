@@ -15,8 +15,8 @@ use crate::verbs::{CompletionStatus, VerbsError, WorkCompletion};
 /// Maximum number of completions fetched per library call.
 const AT_ONCE: usize = 32;
 
-/// A completion queue. It must never overrun: its queue pairs must not have more outstanding work requests than the queue
-/// has entries.
+/// A completion queue. It must never overrun: its queue pairs must not have more outstanding work
+/// requests than the queue has entries.
 #[derive(Debug)]
 pub struct CompletionQueue {
     cq: NonNull<ffi::ibv_cq>,
@@ -41,7 +41,8 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// Creates a queue with at least `entries` entries on completion vector `vector` (modulo the number of vectors).
+    /// Creates a queue with at least `entries` entries on completion vector `vector` (modulo the
+    /// number of vectors).
     ///
     /// # Errors
     /// Fails if the device has no completion queues left, or cannot create one of that size.
@@ -55,7 +56,8 @@ impl CompletionQueue {
             let detail = format!(" with {entries} entries on vector {vector}");
             device.error("ibv_create_cq", detail, io::Error::last_os_error())
         })?;
-        // SAFETY: the library created the queue. Only a verb that is not used here changes its size.
+        // SAFETY: the library created the queue. Only a verb that is not used here changes its
+        // size.
         let entries = u32::try_from(unsafe { (*cq.as_ptr()).cqe }).unwrap_or(entries);
         Ok(Arc::new(CompletionQueue { cq, channel, entries }))
     }
@@ -70,7 +72,8 @@ impl CompletionQueue {
         self.entries
     }
 
-    /// Fetches available completions, up to the length of `into`. Returns the number of fetched completions.
+    /// Fetches available completions, up to the length of `into`. Returns the number of fetched
+    /// completions.
     ///
     /// # Errors
     /// Fails if the queue is broken: it overran, or the device is gone.
@@ -104,8 +107,8 @@ impl CompletionQueue {
         Ok(done)
     }
 
-    /// Requests one event on the channel for the next completion. Poll once more afterward: earlier completions
-    /// generate no event.
+    /// Requests one event on the channel for the next completion. Poll once more afterward: earlier
+    /// completions generate no event.
     ///
     /// # Errors
     /// Fails if the device is gone.
@@ -126,14 +129,16 @@ impl CompletionQueue {
         loop {
             let mut cq = null_mut();
             let mut context = null_mut();
-            // SAFETY: the channel is valid, the variables are writable, and the descriptor does not block.
+            // SAFETY: the channel is valid, the variables are writable, and the descriptor does not
+            // block.
             if unsafe { ffi::ibv_get_cq_event(self.channel.raw.as_ptr(), &raw mut cq, &raw mut context) } != 0 {
                 break;
             }
             count += 1;
         }
         if count > 0 {
-            // SAFETY: all events of this channel belong to its only queue. Exactly the number received is acknowledged.
+            // SAFETY: all events of this channel belong to its only queue. Exactly the number
+            // received is acknowledged.
             unsafe { ffi::ibv_ack_cq_events(self.cq.as_ptr(), count) };
         }
         count as usize
@@ -146,8 +151,8 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: destroyed once, before its channel. Its queue pairs keep it alive, so none exist. All received events
-        // are acknowledged, so this does not block.
+        // SAFETY: destroyed once, before its channel. Its queue pairs keep it alive, so none exist.
+        // All received events are acknowledged, so this does not block.
         let rc = unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) };
         if is_leaked("ibv_destroy_cq", self.device().name(), rc) {
             std::mem::forget(self.device().clone());
@@ -169,16 +174,16 @@ impl CompletionChannel {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is valid and keeps its descriptor open until the channel is destroyed, which does not
-        // happen before `self` is dropped.
+        // SAFETY: the channel is valid and keeps its descriptor open until the channel is
+        // destroyed, which does not happen before `self` is dropped.
         unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
     }
 }
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        // SAFETY: destroyed once, after its queue. If the queue could not be destroyed, the library rejects the
-        // call, and nothing is freed.
+        // SAFETY: destroyed once, after its queue. If the queue could not be destroyed, the library
+        // rejects the call, and nothing is freed.
         let rc = unsafe { ffi::ibv_destroy_comp_channel(self.raw.as_ptr()) };
         if is_leaked("ibv_destroy_comp_channel", self.device.name(), rc) {
             std::mem::forget(self.device.clone());

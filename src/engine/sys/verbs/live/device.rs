@@ -18,7 +18,8 @@ use crate::verbs::{
 /// Maximum number of GID table entries queried.
 const GID_ROWS_MAX: usize = 1 << 16;
 
-/// An open device. Cheap to clone. Closed when the last clone and the last object created from it have been dropped.
+/// An open device. Cheap to clone. Closed when the last clone and the last object created from it
+/// have been dropped.
 #[derive(Clone)]
 pub struct RdmaDevice(Arc<OpenContext>);
 
@@ -28,10 +29,11 @@ struct OpenContext {
     attributes: DeviceAttributes,
 }
 
-// SAFETY: a context is not tied to a thread, and libibverbs locks it where needed (verbs are thread-safe by contract).
+// SAFETY: a context is not tied to a thread, and libibverbs locks it where needed (verbs are
+// thread-safe by contract).
 unsafe impl Send for OpenContext {}
-// SAFETY: as above. The fields read through the pointer here (descriptors, number of vectors) do not change after
-// opening.
+// SAFETY: as above. The fields read through the pointer here (descriptors, number of vectors) do
+// not change after opening.
 unsafe impl Sync for OpenContext {}
 
 impl RdmaDevice {
@@ -51,7 +53,8 @@ impl RdmaDevice {
             let context = unsafe { ffi::ibv_open_device(device.as_ptr()) };
             let Some(context) = NonNull::new(context) else {
                 let error = io::Error::last_os_error();
-                // SAFETY: the device is valid. The field is a NUL-terminated string of at most 64 bytes.
+                // SAFETY: the device is valid. The field is a NUL-terminated string of at most
+                // 64 bytes.
                 let file = unsafe { text(&raw const (*device.as_ptr()).dev_name) };
                 return Err(not_opened(name, &file, error));
             };
@@ -63,7 +66,8 @@ impl RdmaDevice {
     fn opened(context: NonNull<ffi::ibv_context>, name: &str) -> Result<RdmaDevice, VerbsError> {
         let mut open = OpenContext { context, name: name.to_owned(), attributes: empty_attributes() };
         let mut attr = ffi::ibv_device_attr::default();
-        // SAFETY: the context is open. `attr` is writable and has the type that this version of the function fills.
+        // SAFETY: the context is open. `attr` is writable and has the type that this version of the
+        // function fills.
         let rc = unsafe { ffi::ibv_query_device(context.as_ptr(), &raw mut attr) };
         // From here on, dropping `open` closes the device.
         outcome(rc).map_err(|source| open.error("ibv_query_device", String::new(), source))?;
@@ -89,7 +93,8 @@ impl RdmaDevice {
         &self.0.attributes
     }
 
-    /// Number of completion vectors (usually interrupts) that completion queues can be spread over. At least 1.
+    /// Number of completion vectors (usually interrupts) that completion queues can be spread over.
+    /// At least 1.
     pub fn completion_vectors(&self) -> u32 {
         self.0.attributes.num_comp_vectors.max(1)
     }
@@ -100,7 +105,8 @@ impl RdmaDevice {
     /// Fails if the port does not exist or the device is gone.
     pub fn port(&self, port: u8) -> Result<PortAttributes, VerbsError> {
         let mut attr = ffi::ibv_port_attr::default();
-        // SAFETY: the context is open. The function writes the beginning of `attr`, whose other fields stay zero.
+        // SAFETY: the context is open. The function writes the beginning of `attr`, whose other
+        // fields stay zero.
         let rc = unsafe { ffi::ibv_query_port(self.context(), port, (&raw mut attr).cast()) };
         outcome(rc).map_err(|source| self.error("ibv_query_port", format!(" for port {port}"), source))?;
         Ok(port_attributes(&attr))
@@ -116,7 +122,8 @@ impl RdmaDevice {
             rows += self.port(port)?.gid_tbl_len as usize;
         }
         let mut entries = vec![ffi::ibv_gid_entry::default(); rows.min(GID_ROWS_MAX)];
-        // SAFETY: the context is open. `entries` has room for the given number of entries of the given size.
+        // SAFETY: the context is open. `entries` has room for the given number of entries of the
+        // given size.
         let count = unsafe {
             ffi::_ibv_query_gid_table(
                 self.context(),
@@ -145,10 +152,11 @@ impl RdmaDevice {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The descriptor for asynchronous events: readable if one is pending ([`next_event`](RdmaDevice::next_event)).
+    /// The descriptor for asynchronous events: readable if one is pending
+    /// ([`next_event`](RdmaDevice::next_event)).
     pub fn events_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context is open and keeps this descriptor open until the context is closed, which does not happen
-        // before `self` is dropped.
+        // SAFETY: the context is open and keeps this descriptor open until the context is closed,
+        // which does not happen before `self` is dropped.
         unsafe { BorrowedFd::borrow_raw((*self.context()).async_fd) }
     }
 
@@ -165,7 +173,8 @@ impl OpenContext {
 
 impl Drop for OpenContext {
     fn drop(&mut self) {
-        // SAFETY: the context is open and is closed once: everything created from it holds a clone of the device.
+        // SAFETY: the context is open and is closed once: everything created from it holds a clone
+        // of the device.
         let rc = unsafe { ffi::ibv_close_device(self.context.as_ptr()) };
         is_leaked("ibv_close_device", &self.name, rc);
     }
@@ -194,7 +203,8 @@ fn not_opened(device: &str, file: &str, error: io::Error) -> VerbsUnavailable {
 /// # Safety
 /// `field` is valid for reading.
 unsafe fn text(field: *const [c_char; 64]) -> String {
-    // SAFETY: guaranteed by the caller. A character and a byte have the same size, and every byte is valid.
+    // SAFETY: guaranteed by the caller. A character and a byte have the same size, and every byte
+    // is valid.
     let bytes: [u8; 64] = unsafe { field.cast::<[u8; 64]>().read() };
     CStr::from_bytes_until_nul(&bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }

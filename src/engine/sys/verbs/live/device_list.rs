@@ -21,7 +21,8 @@ pub fn devices() -> Result<Vec<ListedDevice>, VerbsUnavailable> {
     let listed: Vec<ListedDevice> = list
         .iter()
         .filter_map(|device| {
-            // The crate returns the GUID as stored in memory, in network byte order, and an error if it is zero.
+            // The crate returns the GUID as stored in memory, in network byte order, and an error
+            // if it is zero.
             let guid = device.guid().map_or(0, |guid| u64::from_be(guid.into()));
             Some(ListedDevice { name: device.name()?.to_string_lossy().into_owned(), guid })
         })

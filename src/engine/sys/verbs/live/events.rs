@@ -11,8 +11,8 @@ use crate::readiness::wait_readable;
 use crate::verbs::{AsyncEvent, VerbsError};
 
 impl RdmaDevice {
-    /// Waits up to `timeout` for the next event. `None` if none arrived, or after a signal. Any number of threads may
-    /// wait. Each event is delivered to one of them.
+    /// Waits up to `timeout` for the next event. `None` if none arrived, or after a signal. Any
+    /// number of threads may wait. Each event is delivered to one of them.
     ///
     /// # Errors
     /// Fails if the device is gone.
@@ -22,7 +22,8 @@ impl RdmaDevice {
             return Ok(None);
         }
         let mut event = ffi::ibv_async_event::default();
-        // SAFETY: the context is open, and `event` is writable. The context's descriptor is non-blocking.
+        // SAFETY: the context is open, and `event` is writable. The context's descriptor is
+        // non-blocking.
         if unsafe { ffi::ibv_get_async_event(self.context(), &raw mut event) } != 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(failed(error)) };
@@ -36,12 +37,14 @@ impl RdmaDevice {
 }
 
 /// # Safety
-/// The event was received and has not been acknowledged. Until it is acknowledged, the queue pair that it may refer to is
-/// not destroyed (`ibv_destroy_qp` blocks).
+/// The event was received and has not been acknowledged. Until it is acknowledged, the queue pair
+/// that it may refer to is not destroyed (`ibv_destroy_qp` blocks).
 unsafe fn convert(event: &ffi::ibv_async_event) -> AsyncEvent {
-    // SAFETY: the type of an event determines the valid field of the union, and each field is read only for its types.
+    // SAFETY: the type of an event determines the valid field of the union, and each field is read
+    // only for its types.
     let port = || u8::try_from(unsafe { event.element.port_num }).unwrap_or(0);
-    // SAFETY: as above. The queue pair is not destroyed (guaranteed by the caller), and its number never changes.
+    // SAFETY: as above. The queue pair is not destroyed (guaranteed by the caller), and its number
+    // never changes.
     let pair = || unsafe { (*event.element.qp).qp_num };
     match event.event_type {
         kind::IBV_EVENT_PORT_ACTIVE => AsyncEvent::PortActive(port()),

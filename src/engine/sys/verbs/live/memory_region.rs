@@ -10,7 +10,8 @@ use super::{ProtectionDomain, is_leaked};
 use crate::memory::Slice;
 use crate::verbs::{AccessFlags, VerbsError};
 
-/// A memory region (MR): the device may read and write it, and so may peers if allowed. Keeps the memory alive.
+/// A memory region (MR): the device may read and write it, and so may peers if allowed. Keeps the
+/// memory alive.
 #[derive(Debug)]
 pub struct MemoryRegion {
     mr: NonNull<ffi::ibv_mr>,
@@ -25,14 +26,15 @@ unsafe impl Send for MemoryRegion {}
 // SAFETY: as above. Nothing is read through the pointer after creation.
 unsafe impl Sync for MemoryRegion {}
 
-/// Whether memory can be registered with relaxed ordering. (The device and the host may still ignore the flag.)
+/// Whether memory can be registered with relaxed ordering. (The device and the host may still
+/// ignore the flag.)
 pub fn relaxed_ordering() -> bool {
     ffi::has_reg_mr_iova2()
 }
 
 impl MemoryRegion {
-    /// Registers `memory`. The pages are faulted in and locked. This takes about a second for several GiB, and the
-    /// locked pages count toward RLIMIT_MEMLOCK.
+    /// Registers `memory`. The pages are faulted in and locked. This takes about a second for
+    /// several GiB, and the locked pages count toward RLIMIT_MEMLOCK.
     ///
     /// # Errors
     /// Fails if the device or the system rejects the registration.
@@ -51,8 +53,9 @@ impl MemoryRegion {
         let address = memory.address();
         let mr = if rights.relaxed && relaxed_ordering() {
             flags |= access::IBV_ACCESS_RELAXED_ORDERING;
-            // SAFETY: the domain is valid. The slice's bytes are readable and writable, and the region keeps them alive
-            // until it is deregistered. No reference to them ever exists, so the device may write to them at any time.
+            // SAFETY: the domain is valid. The slice's bytes are readable and writable, and the
+            // region keeps them alive until it is deregistered. No reference to them ever exists,
+            // so the device may write to them at any time.
             unsafe { ffi::ibv_reg_mr_iova2(domain.raw(), at, len, address, flags.0) }
         } else {
             // SAFETY: as above. The flags fit in an `i32`.
@@ -105,7 +108,8 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: deregistered once. After this returns 0, the device no longer accesses the memory.
+        // SAFETY: deregistered once. After this returns 0, the device no longer accesses the
+        // memory.
         let rc = unsafe { ffi::ibv_dereg_mr(self.mr.as_ptr()) };
         if is_leaked("ibv_dereg_mr", self.domain.device().name(), rc) {
             // The device may still write to the memory, so the memory must not be freed.

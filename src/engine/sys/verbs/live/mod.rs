@@ -20,7 +20,8 @@ pub use protection_domain::ProtectionDomain;
 pub use queue_pair::QueuePair;
 pub use request_list::WorkRequestList;
 
-/// Converts a verb's result: 0 is success, other values are error numbers. Some drivers return -1 and set `errno`.
+/// Converts a verb's result: 0 is success, other values are error numbers. Some drivers return -1
+/// and set `errno`.
 fn outcome(rc: c_int) -> io::Result<()> {
     match rc {
         0 => Ok(()),
@@ -29,8 +30,8 @@ fn outcome(rc: c_int) -> io::Result<()> {
     }
 }
 
-/// Handles a failed destroy call. After a failure, the object and everything it was created from remain in use and must
-/// never be freed. Returns whether the call failed.
+/// Handles a failed destroy call. After a failure, the object and everything it was created from
+/// remain in use and must never be freed. Returns whether the call failed.
 fn is_leaked(what: &'static str, device: &str, rc: c_int) -> bool {
     match outcome(rc) {
         Ok(()) => false,

@@ -21,7 +21,8 @@ const MIN_RNR_TIMER: u8 = 12;
 const TIMEOUT: u8 = 14;
 /// Packet retry count. Same value as Mooncake, and the maximum.
 const RETRIES: u8 = 7;
-/// RNR retry count; 7 means infinite. Same value as Mooncake. (Nothing here requires a receiver to be ready.)
+/// RNR retry count; 7 means infinite. Same value as Mooncake. (Nothing here requires a receiver to
+/// be ready.)
 const RNR_RETRIES: u8 = 7;
 
 /// A reliable connection queue pair, for READs and WRITEs. Never receives messages.
@@ -29,8 +30,8 @@ pub struct QueuePair {
     qp: NonNull<ffi::ibv_qp>,
     number: u32,
     caps: QpCaps,
-    /// The state last set by this side. The lock also guards posting, because a driver may reset a queue pair's queue
-    /// without a lock.
+    /// The state last set by this side. The lock also guards posting, because a driver may reset a
+    /// queue pair's queue without a lock.
     state: Mutex<QpState>,
     domain: Arc<ProtectionDomain>,
     queue: Arc<CompletionQueue>,
@@ -38,16 +39,16 @@ pub struct QueuePair {
 
 // SAFETY: not tied to a thread, and verbs are thread-safe.
 unsafe impl Send for QueuePair {}
-// SAFETY: as above. Everything that the library changes in a queue pair (state, queue) is accessed with `state`
-// locked.
+// SAFETY: as above. Everything that the library changes in a queue pair (state, queue) is accessed
+// with `state` locked.
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// Creates a queue pair in `domain`, with completions in `queue`.
     ///
     /// # Errors
-    /// Fails if the device has no queue pairs left, if `caps` exceed its limits, or if `domain` and `queue` belong to
-    /// different devices.
+    /// Fails if the device has no queue pairs left, if `caps` exceed its limits, or if `domain` and
+    /// `queue` belong to different devices.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         queue: &Arc<CompletionQueue>,
@@ -75,8 +76,8 @@ impl QueuePair {
             },
             ..ffi::ibv_qp_init_attr::default()
         };
-        // SAFETY: domain and queue are valid, belong to the same device, and are kept alive by the queue pair. `attr` is
-        // readable and writable.
+        // SAFETY: domain and queue are valid, belong to the same device, and are kept alive by the
+        // queue pair. `attr` is readable and writable.
         let qp = NonNull::new(unsafe { ffi::ibv_create_qp(domain.raw(), &raw mut attr) })
             .ok_or_else(|| failed(io::Error::last_os_error()))?;
         Ok(QueuePair {
@@ -114,8 +115,8 @@ impl QueuePair {
             qp_state: qps::IBV_QPS_INIT,
             port_num: port,
             pkey_index,
-            // Maximum access flags for peers: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC (15, same as Mooncake).
-            // No memory region here allows atomics.
+            // Maximum access flags for peers: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC
+            // (15, same as Mooncake). No memory region here allows atomics.
             qp_access_flags: 0xf,
             ..ffi::ibv_qp_attr::default()
         };
@@ -128,7 +129,8 @@ impl QueuePair {
     /// Connects the queue pair: moves it from INIT to RTR, then to RTS.
     ///
     /// # Errors
-    /// Fails with the failed step and its arguments. After a failure, the queue pair must be reset or dropped.
+    /// Fails with the failed step and its arguments. After a failure, the queue pair must be reset
+    /// or dropped.
     pub fn connect(&self, path: &PathAttributes) -> Result<(), VerbsError> {
         let limits = self.domain.device().attributes();
         let at_most = |limit: u32| u8::try_from(READS_MAX.min(limit)).unwrap_or(0);
@@ -185,7 +187,8 @@ impl QueuePair {
         self.modify("ibv_modify_qp to RTS", &mut attr, what, QpState::ReadyToSend, detail)
     }
 
-    /// Moves the queue pair to ERR. All outstanding requests are flushed, and so is every request posted afterward.
+    /// Moves the queue pair to ERR. All outstanding requests are flushed, and so is every request
+    /// posted afterward.
     ///
     /// # Errors
     /// Fails if the device is gone.
@@ -194,8 +197,8 @@ impl QueuePair {
         self.modify("ibv_modify_qp to ERR", &mut attr, mask::IBV_QP_STATE, QpState::Error, String::new)
     }
 
-    /// Moves the queue pair to RESET. Outstanding requests are dropped without completions, so wait for their completions
-    /// first; see [`QueuePair::fail`].
+    /// Moves the queue pair to RESET. Outstanding requests are dropped without completions, so wait
+    /// for their completions first; see [`QueuePair::fail`].
     ///
     /// # Errors
     /// Fails if the device is gone.
@@ -204,7 +207,8 @@ impl QueuePair {
         self.modify("ibv_modify_qp to RESET", &mut attr, mask::IBV_QP_STATE, QpState::Reset, String::new)
     }
 
-    /// Queries the queue pair's state from the device. A failed request moves the queue pair to the error state.
+    /// Queries the queue pair's state from the device. A failed request moves the queue pair to the
+    /// error state.
     ///
     /// # Errors
     /// Fails if the device is gone.
@@ -229,9 +233,9 @@ impl QueuePair {
     /// Posts all requests in `chain` and empties the list. Small WRITEs are sent inline.
     ///
     /// # Errors
-    /// Fails if not all requests were accepted, with the number of accepted requests and the error for the next
-    /// request. Accepted requests are removed from the list. `ENOMEM` means that the queue is full, and `ENOTCONN` that
-    /// the queue pair is not connected.
+    /// Fails if not all requests were accepted, with the number of accepted requests and the error
+    /// for the next request. Accepted requests are removed from the list. `ENOMEM` means that the
+    /// queue is full, and `ENOTCONN` that the queue pair is not connected.
     pub fn post(&self, chain: &mut WorkRequestList<'_>) -> Result<(), PostError> {
         let state = self.lock();
         if !matches!(*state, QpState::ReadyToSend | QpState::Error) {
@@ -242,9 +246,9 @@ impl QueuePair {
             return Ok(());
         }
         let mut bad = null_mut();
-        // SAFETY: the queue pair is valid and can send. The list is linked, and borrowed for the call. It borrows its
-        // memory regions, so bytes sent inline are valid. After the call, the device accesses memory by keys, which become
-        // invalid when a region is deregistered.
+        // SAFETY: the queue pair is valid and can send. The list is linked, and borrowed for the
+        // call. It borrows its memory regions, so bytes sent inline are valid. After the call, the
+        // device accesses memory by keys, which become invalid when a region is deregistered.
         let rc = unsafe { ffi::ibv_post_send(self.qp.as_ptr(), first, &raw mut bad) };
         match outcome(rc) {
             Ok(()) => {
@@ -291,7 +295,8 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: destroyed once. Its events are acknowledged as soon as they are received, so this does not block.
+        // SAFETY: destroyed once. Its events are acknowledged as soon as they are received, so this
+        // does not block.
         let rc = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
         if is_leaked("ibv_destroy_qp", self.domain.device().name(), rc) {
             std::mem::forget((Arc::clone(&self.domain), Arc::clone(&self.queue)));

@@ -17,7 +17,8 @@ pub struct WorkRequestList<'r> {
     regions: PhantomData<&'r MemoryRegion>,
 }
 
-// SAFETY: the pointers in the list are written before each use, and used only while the list is exclusively borrowed.
+// SAFETY: the pointers in the list are written before each use, and used only while the list is
+// exclusively borrowed.
 unsafe impl Send for WorkRequestList<'_> {}
 // SAFETY: only the length is read through a shared borrow.
 unsafe impl Sync for WorkRequestList<'_> {}
@@ -76,14 +77,15 @@ impl<'r> WorkRequestList<'r> {
         self.sges.clear();
     }
 
-    /// Returns an empty list that can be used with other regions and reuses this list's allocations.
+    /// Returns an empty list that can be used with other regions and reuses this list's
+    /// allocations.
     pub fn recycle<'s>(mut self) -> WorkRequestList<'s> {
         self.clear();
         WorkRequestList { requests: self.requests, sges: self.sges, regions: PhantomData }
     }
 
-    /// Links the requests, and marks writes of up to `inline` bytes as inline. Returns null if the list is empty. The
-    /// pointers are valid until the list is modified.
+    /// Links the requests, and marks writes of up to `inline` bytes as inline. Returns null if the
+    /// list is empty. The pointers are valid until the list is modified.
     pub(super) fn link(&mut self, inline: u32) -> *mut ffi::ibv_send_wr {
         let count = self.requests.len();
         let requests = self.requests.as_mut_ptr();
@@ -91,7 +93,8 @@ impl<'r> WorkRequestList<'r> {
         for i in 0..count {
             // SAFETY: both lists have `count` entries, and nothing else borrows them.
             let (work, sge) = unsafe { (requests.add(i), sges.add(i)) };
-            // SAFETY: as above: the pointers are inside the lists, initialized, and not borrowed elsewhere.
+            // SAFETY: as above: the pointers are inside the lists, initialized, and not borrowed
+            // elsewhere.
             unsafe {
                 (*work).sg_list = sge;
                 (*work).next = if i + 1 < count { work.add(1) } else { null_mut() };

@@ -1,10 +1,10 @@
-//! An endpoint's connection state machine: which messages are exchanged with the peer, and when requests may be posted.
-//! Pure.
+//! An endpoint's connection state machine: which messages are exchanged with the peer, and when
+//! requests may be posted. Pure.
 //!
-//! An endpoint is a fixed set of queue pairs between one of our devices and one of a peer's. An [`EndpointLink`] is
-//! connected at most once. If it cannot continue, it is closed for good and replaced by a new link with other queue
-//! pairs. (Upstream resets and reuses queue pairs. Without reuse, a QP number always refers to the same link, and there
-//! are fewer cases to handle.)
+//! An endpoint is a fixed set of queue pairs between one of our devices and one of a peer's. An
+//! [`EndpointLink`] is connected at most once. If it cannot continue, it is closed for good and
+//! replaced by a new link with other queue pairs. (Upstream resets and reuses queue pairs. Without
+//! reuse, a QP number always refers to the same link, and there are fewer cases to handle.)
 //!
 //! ```text
 //! active:   request (qp_num)  ->        passive: connects, replies (qp_num)
@@ -12,10 +12,10 @@
 //!           ready ACK         ->        may post
 //!           may post          <-  empty
 //! ```
-//! Releases before 0.3.12 have no ready ACK: both sides may post once connected. Both sides may dial at the same time.
-//! Each side then connects when it receives the other's request, and continues because the reply to its own request
-//! contains the same QP numbers. Late messages (a reply or an ACK for an earlier link) are detected by their QP
-//! numbers.
+//! Releases before 0.3.12 have no ready ACK: both sides may post once connected. Both sides may
+//! dial at the same time. Each side then connects when it receives the other's request, and
+//! continues because the reply to its own request contains the same QP numbers. Late messages (a
+//! reply or an ACK for an earlier link) are detected by their QP numbers.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +24,8 @@ use crate::device_fault::DeviceStep;
 use mcctl_base::Mono;
 use mcctl_wire::json::{ConnectionMessage, SegmentDescriptor, gid_text, parse_gid};
 
-/// How long the passive side waits for the ready ACK before it closes the link (same value as upstream).
+/// How long the passive side waits for the ready ACK before it closes the link (same value as
+/// upstream).
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
 /// How long a thread that needs the link waits while another thread dials (same value as upstream).
 pub const DIAL_LIMIT: Duration = Duration::from_secs(10);
@@ -88,8 +89,8 @@ pub enum HandshakeRefusal {
         /// The paths in the message.
         got: String,
     },
-    /// The message does not include the sender's address, and its segment document is unavailable or does not list the
-    /// device.
+    /// The message does not include the sender's address, and its segment document is unavailable
+    /// or does not list the device.
     #[error("Peer nic not found in that server: {0}")]
     UnknownPeer(String),
     /// The number of queue pairs differs from ours.
@@ -134,14 +135,15 @@ pub fn is_ack(request: &ConnectionMessage) -> bool {
     request.ready_ack == Some(true)
 }
 
-/// Whether the message omits the sender's address, as messages from releases before 0.3.11 do. The address is then in the sender's
-/// segment document, found under the server name in its path.
+/// Whether the message omits the sender's address, as messages from releases before 0.3.11 do. The
+/// address is then in the sender's segment document, found under the server name in its path.
 pub fn lacks_address(message: &ConnectionMessage) -> bool {
     message.local_gid.is_empty()
 }
 
-/// Returns the sender's endpoint of the connection. `described` is the sender's segment document, used if the message does not include its
-/// address. `pairs` is the number of queue pairs per endpoint on our side.
+/// Returns the sender's endpoint of the connection. `described` is the sender's segment document,
+/// used if the message does not include its address. `pairs` is the number of queue pairs per
+/// endpoint on our side.
 ///
 /// # Errors
 /// Fails if the message must be refused.
@@ -190,8 +192,8 @@ pub enum CloseReason {
     Reply(HandshakeRefusal),
     /// The reply cannot be parsed. Contains the parser's message.
     Unreadable(String),
-    /// Both sides dialed, and the peer's request and its reply contain different QP numbers: one of the two messages
-    /// belongs to an earlier link.
+    /// Both sides dialed, and the peer's request and its reply contain different QP numbers: one of
+    /// the two messages belongs to an earlier link.
     Crossed,
     /// The peer's handshake port did not respond. Contains the error message.
     Unreachable(String),
@@ -210,7 +212,8 @@ impl CloseReason {
         matches!(self, CloseReason::Crossed | CloseReason::Replaced | CloseReason::NotReady | CloseReason::Retired(_))
     }
 
-    /// Whether another of our GIDs may work. This includes the case in which the peer refused the current one.
+    /// Whether another of our GIDs may work. This includes the case in which the peer refused the
+    /// current one.
     pub fn is_gid_problem(&self) -> bool {
         match self {
             CloseReason::Verbs(why) => why.invalid && why.step == DeviceStep::Rtr,
@@ -248,7 +251,8 @@ fn is_rtr(message: &str) -> bool {
     message.starts_with("Failed to modify QP to RTR")
 }
 
-/// Formats a refusal as a problem with a reply. The refusal's own message addresses the sender of a request.
+/// Formats a refusal as a problem with a reply. The refusal's own message addresses the sender of a
+/// request.
 struct ReplyProblem<'a>(&'a HandshakeRefusal);
 
 impl fmt::Display for ReplyProblem<'_> {
@@ -292,8 +296,8 @@ impl fmt::Display for CloseReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkAction {
     Post,
-    /// Send this request and report the result ([`EndpointLink::on_reply`] or [`EndpointLink::on_no_reply`]). Returned
-    /// to one caller at a time.
+    /// Send this request and report the result ([`EndpointLink::on_reply`] or
+    /// [`EndpointLink::on_no_reply`]). Returned to one caller at a time.
     Dial(ConnectionMessage),
     /// Wait for a change, at most until this time, then call [`EndpointLink::next_action`] again.
     Wait(Mono),
@@ -304,7 +308,8 @@ pub enum LinkAction {
 /// What the dialing thread does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyAction {
-    /// Send this ready ACK and report the result ([`EndpointLink::on_ack_reply`] or [`EndpointLink::on_ack_failure`]).
+    /// Send this ready ACK and report the result ([`EndpointLink::on_ack_reply`] or
+    /// [`EndpointLink::on_ack_failure`]).
     Ack(ConnectionMessage),
     /// No ACK is needed: call [`EndpointLink::next_action`] again.
     Ask,
@@ -426,7 +431,8 @@ impl EndpointLink {
         }
     }
 
-    /// Handles the reply to our request. `remote_end` is the result of [`remote_end()`]. `connect` brings our queue pairs to RTS.
+    /// Handles the reply to our request. `remote_end` is the result of [`remote_end()`]. `connect`
+    /// brings our queue pairs to RTS.
     pub fn on_reply(
         &mut self,
         reply: &ConnectionMessage,
@@ -487,8 +493,8 @@ impl EndpointLink {
         }
     }
 
-    /// Handles a ready ACK of ours that got no reply or an unreadable one. This does not matter if the peer has
-    /// reported that it is ready.
+    /// Handles a ready ACK of ours that got no reply or an unreadable one. This does not matter if
+    /// the peer has reported that it is ready.
     pub fn on_ack_failure(&mut self, why: CloseReason) {
         if let LinkState::Connected(connected) = &mut self.state
             && matches!(connected.dial, DialState::Acking(_))
@@ -500,8 +506,8 @@ impl EndpointLink {
         }
     }
 
-    /// Handles a request other than an ACK. `remote_end` is the result of [`remote_end()`]. `connect` brings our queue
-    /// pairs to RTS.
+    /// Handles a request other than an ACK. `remote_end` is the result of [`remote_end()`].
+    /// `connect` brings our queue pairs to RTS.
     pub fn accept(
         &mut self,
         request: &ConnectionMessage,
@@ -524,7 +530,8 @@ impl EndpointLink {
             Err(refusal) => return RequestOutcome::Reply(refusal.reply()),
         };
         let dial = match &self.state {
-            // After its ACK, a peer sends a request only for a new link, whose QP numbers may be the same.
+            // After its ACK, a peer sends a request only for a new link, whose QP numbers may be
+            // the same.
             LinkState::Connected(connected)
                 if connected.remote_end.numbers == remote_end.numbers && !(connected.peer_ready && remote_end.acks) =>
             {
@@ -585,7 +592,8 @@ impl EndpointLink {
         self.check_paths(reply).and(remote_end).map_err(CloseReason::Reply)
     }
 
-    /// Handles a failed request. If the peer's own request has established a connection in the meantime, that connection remains valid.
+    /// Handles a failed request. If the peer's own request has established a connection in the
+    /// meantime, that connection remains valid.
     fn dial_failed(&mut self, close_reason: CloseReason) -> ReplyAction {
         match &mut self.state {
             LinkState::Connected(connected) => connected.dial = DialState::No,

@@ -325,7 +325,8 @@ struct Host {
     peer: &'static str,
     next: u32,
     link: Option<EndpointLink>,
-    /// Which of our queue pairs were connected to which of the peer's. None is ever connected twice.
+    /// Which of our queue pairs were connected to which of the peer's. None is ever connected
+    /// twice.
     wired: BTreeMap<u32, u32>,
     /// A release before 0.3.11: neither sends nor parses ACKs or addresses.
     old: bool,
@@ -391,7 +392,8 @@ fn wire(wired: &mut BTreeMap<u32, u32>, own: u32, remote_end: &RemoteEnd) -> Res
     Ok(())
 }
 
-/// A message in flight: a request from the host that dialed for this link, or the reply to that request.
+/// A message in flight: a request from the host that dialed for this link, or the reply to that
+/// request.
 #[derive(Debug)]
 enum Flight {
     Request { from: usize, life: u32, message: ConnectionMessage },
@@ -421,8 +423,8 @@ impl Network {
                 self.flights.push_back(Flight::Request { from: who, life, message });
             }
             LinkAction::Post => {
-                // Bytes arrive only if the peer's end is connected to these queue pairs. Otherwise the device times out
-                // after a while.
+                // Bytes arrive only if the peer's end is connected to these queue pairs. Otherwise
+                // the device times out after a while.
                 let (own, remote_end) = self.ends(who);
                 let there = self.hosts[other].link.as_ref().is_some_and(|link| {
                     link.local_end().numbers[0] == remote_end
@@ -489,8 +491,8 @@ impl Network {
             let own = link.local_end().numbers[0];
             let remote_end = link.remote_end().unwrap().numbers[0];
             prop_assert_eq!(self.hosts[who].wired.get(&own), Some(&remote_end));
-            // A ready end posts only to queue pairs that were connected to ours. (Old releases report that they are
-            // ready before that is true.)
+            // A ready end posts only to queue pairs that were connected to ours. (Old releases
+            // report that they are ready before that is true.)
             if !self.hosts[0].old && !self.hosts[1].old {
                 prop_assert_eq!(self.hosts[1 - who].wired.get(&remote_end), Some(&own));
             }

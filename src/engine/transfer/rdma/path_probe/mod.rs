@@ -1,8 +1,10 @@
-//! Probes every path to a peer, and reports which paths can transfer bytes and at which step the others fail.
+//! Probes every path to a peer, and reports which paths can transfer bytes and at which step the
+//! others fail.
 //!
-//! Each path gets its own queue pairs, so that every step can be distinguished: creating the queue pairs, exchanging
-//! their numbers with the peer, connecting them, a zero-byte write (which needs no key and changes nothing), and a read
-//! of several packets. If a path may have failed because of the GID, other GID indices on our port are probed too.
+//! Each path gets its own queue pairs, so that every step can be distinguished: creating the queue
+//! pairs, exchanging their numbers with the peer, connecting them, a zero-byte write (which needs
+//! no key and changes nothing), and a read of several packets. If a path may have failed because of
+//! the GID, other GID indices on our port are probed too.
 
 mod prober;
 
@@ -28,7 +30,8 @@ use mcctl_wire::json::{SegmentDescriptor, parse_gid};
 
 /// Maximum number of other GID indices to probe for each of our devices.
 const OTHER_ROWS_MAX: usize = 3;
-/// Timeout for a request. Longer than a device takes to time out: eight tries of at most 4 * (4.096 us << 14) each.
+/// Timeout for a request. Longer than a device takes to time out: eight tries of at most 4 * (4.096
+/// us << 14) each.
 const MOVE_LIMIT: Duration = Duration::from_secs(5);
 /// Timeout for a request with another GID index.
 const OTHER_MOVE_LIMIT: Duration = Duration::from_secs(2);
@@ -49,8 +52,8 @@ impl PathProbeFailure {
 }
 
 impl RdmaShared {
-    /// Probes every path to the segment that `descriptor` describes. `limit` applies to each response from the peer.
-    /// Setting `stop` skips the remaining paths.
+    /// Probes every path to the segment that `descriptor` describes. `limit` applies to each
+    /// response from the peer. Setting `stop` skips the remaining paths.
     ///
     /// # Errors
     /// Fails if the descriptor contains no usable device.

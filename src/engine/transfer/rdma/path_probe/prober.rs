@@ -27,11 +27,13 @@ use mcctl_sys::verbs::{
 const READ_BYTES: u32 = 16 << 10;
 /// Number of timed zero-byte writes.
 const ROUNDS: usize = 9;
-/// Completion queue entries. One request is outstanding at a time, plus any flushed requests from failed queue pairs.
+/// Completion queue entries. One request is outstanding at a time, plus any flushed requests from
+/// failed queue pairs.
 const ENTRIES: u32 = 64;
 /// Work requests per queue pair.
 const REQUESTS: u32 = 4;
-/// How long to poll before sleeping, so that the measured time of a short round trip does not include a wake-up.
+/// How long to poll before sleeping, so that the measured time of a short round trip does not
+/// include a wake-up.
 const SPIN: Duration = Duration::from_micros(200);
 /// Maximum duration of one sleep. A lost event must not stop the probe.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
@@ -66,8 +68,8 @@ impl<'a> DeviceProber<'a> {
         Ok(DeviceProber { shared, nic, queue, region, ids: AtomicU64::new(1) })
     }
 
-    /// Probes the path to the peer's device `device` in `view`, with `gid` as our address. `limit` applies to each
-    /// response from the handshake port, `move_limit` to each request.
+    /// Probes the path to the peer's device `device` in `view`, with `gid` as our address. `limit`
+    /// applies to each response from the handshake port, `move_limit` to each request.
     pub(super) fn attempt(
         &self,
         gid: &Gid,
@@ -206,7 +208,8 @@ impl<'a> DeviceProber<'a> {
             if waited < SPIN {
                 std::hint::spin_loop();
             } else if !armed {
-                // A completion that arrived before the completion queue was armed generates no event, so poll once more.
+                // A completion that arrived before the completion queue was armed generates no
+                // event, so poll once more.
                 self.queue.arm().map_err(broken)?;
                 armed = true;
             } else {

@@ -4,7 +4,8 @@ use super::{AlertRule, AlertSeverity};
 use crate::render::monitoring::MonitoringScope;
 use mcctl_base::size::LOG_FILE_BYTES;
 
-/// A snapshot is written after this much of the log, or as much as the last snapshot, if that is larger.
+/// A snapshot is written after this much of the log, or as much as the last snapshot, if that is
+/// larger.
 const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;
 /// Share of the disk below which the space should be watched.
 const FREE_SHARE_MIN: f64 = 0.1;
@@ -50,7 +51,8 @@ pub(super) fn disk_rules(scope: &MonitoringScope) -> Vec<AlertRule> {
     rules
 }
 
-/// Two thresholds: what the master needs next, and a share of the disk, because other programs may fill it as well.
+/// Two thresholds: what the master needs next, and a share of the disk, because other programs may
+/// fill it as well.
 fn free_space_rules() -> [AlertRule; 2] {
     let runbook = "operations.md#the-masters-disk-is-almost-full";
     [

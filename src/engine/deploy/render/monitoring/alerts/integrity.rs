@@ -2,7 +2,8 @@
 
 use super::{AlertRule, AlertSeverity};
 
-/// A client adds the series of a peer at the first mismatch, with the value 1. `increase` is 0 then.
+/// A client adds the series of a peer at the first mismatch, with the value 1. `increase` is
+/// 0 then.
 pub(super) fn checksum_mismatch() -> AlertRule {
     let series = "mcctl_client_checksum_mismatches_total{$client}";
     AlertRule {
@@ -34,7 +35,8 @@ pub(super) fn suspicious_put_ends() -> AlertRule {
     }
 }
 
-/// Nodes went away with the objects in their memory. An unmount that the node requests does not count.
+/// Nodes went away with the objects in their memory. An unmount that the node requests does not
+/// count.
 pub(super) fn replicas_lost() -> AlertRule {
     AlertRule {
         name: "McctlReplicasLost",

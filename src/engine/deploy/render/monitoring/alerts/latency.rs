@@ -2,7 +2,8 @@
 
 use super::{AlertRule, AlertSeverity};
 
-/// Maximum time of 99 % of the calls, in seconds. A call that changes something waits for the standbys and, with `--fsync always`, for the disk.
+/// Maximum time of 99 % of the calls, in seconds. A call that changes something waits for the
+/// standbys and, with `--fsync always`, for the disk.
 const CALL_MAX_S: f64 = 0.1;
 
 /// Calls that every read or write of an object waits for.

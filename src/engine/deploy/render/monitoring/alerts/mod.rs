@@ -118,7 +118,8 @@ fn node_rules(scope: &MonitoringScope) -> Vec<AlertRule> {
     rules
 }
 
-/// Compares the segments on the hosts of nodes with the number of nodes. Segments of engines have the names of other hosts.
+/// Compares the segments on the hosts of nodes with the number of nodes. Segments of engines have
+/// the names of other hosts.
 fn nodes_missing(scope: &MonitoringScope) -> AlertRule {
     let hosts: Vec<String> = scope.node_hosts.iter().map(|host| host_pattern(host)).collect();
     let hosts = hosts.join("|");

@@ -4,10 +4,12 @@ use super::{AlertRule, AlertSeverity};
 use crate::render::monitoring::MonitoringScope;
 use crate::render::monitoring::recording::{HIT_RATIO, LIFETIME, USED_RATIO};
 
-/// Objects that are evicted earlier than this many seconds after their put rarely serve a second request.
+/// Objects that are evicted earlier than this many seconds after their put rarely serve a second
+/// request.
 const LIFETIME_MIN_S: u32 = 600;
 
-/// Share of puts that may fail for lack of space: a few do in a full store, because eviction starts when memory is used up.
+/// Share of puts that may fail for lack of space: a few do in a full store, because eviction starts
+/// when memory is used up.
 const FAILED_PUTS_MAX: f64 = 0.01;
 /// The share of puts in the last 5 min that failed for lack of space.
 const FAILED_PUTS: &str = "sum(increase(master_put_start_alloc_failures_total{$master}[5m])) / \

@@ -1,7 +1,8 @@
 //! The Grafana dashboard: rows of panels, each of which draws a few queries.
 //!
-//! Its variables select a deployment and its jobs, so that one dashboard shows all deployments. It depends on the programs only, because
-//! upstream's have fewer metrics. Rows for what the rendered deployment does not have are collapsed.
+//! Its variables select a deployment and its jobs, so that one dashboard shows all deployments. It
+//! depends on the programs only, because upstream's have fewer metrics. Rows for what the rendered
+//! deployment does not have are collapsed.
 
 mod clients;
 mod masters;
@@ -39,7 +40,8 @@ pub(super) fn document(scope: &MonitoringScope, head: &str) -> Value {
     })
 }
 
-/// The data source, the deployment and its jobs. `All` of a variable also matches series without its label.
+/// The data source, the deployment and its jobs. `All` of a variable also matches series without
+/// its label.
 fn variables(scope: &MonitoringScope) -> [Value; 3] {
     let query = |name: &str, label: &str, query: &str, is_multiple: bool, current: Value| {
         json!({

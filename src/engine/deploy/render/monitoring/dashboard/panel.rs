@@ -7,7 +7,8 @@ use crate::render::monitoring::MonitoringScope;
 /// Width of the grid in grid units.
 const GRID_WIDTH: usize = 24;
 
-/// A panel: a title, the unit of its values as Grafana names it, and its queries with their legends.
+/// A panel: a title, the unit of its values as Grafana names it, and its queries with their
+/// legends.
 pub(super) struct DashboardPanel {
     pub title: &'static str,
     unit: &'static str,
@@ -18,7 +19,8 @@ pub(super) struct DashboardPanel {
 /// How a panel shows its values.
 enum PanelKind {
     TimeSeries,
-    /// The current value, in the color of the highest step that it reaches. The first step has no value.
+    /// The current value, in the color of the highest step that it reaches. The first step has no
+    /// value.
     Stat(Vec<(&'static str, Option<f64>)>),
 }
 
@@ -36,7 +38,8 @@ pub(super) fn panel(title: &'static str, unit: &'static str, queries: &[(&'stati
     DashboardPanel { title, unit, kind: PanelKind::TimeSeries, queries }
 }
 
-/// A panel with the p50 and the p99 of a histogram: by `instance`, or of all if `by` is empty. `selector` is the name of the buckets with their matchers.
+/// A panel with the p50 and the p99 of a histogram: by `instance`, or of all if `by` is empty.
+/// `selector` is the name of the buckets with their matchers.
 pub(super) fn quantiles(title: &'static str, by: &str, selector: &str) -> DashboardPanel {
     let labels = if by.is_empty() { "le".to_owned() } else { format!("{by}, le") };
     let query = |q: f64| format!("histogram_quantile({q}, sum by ({labels}) (rate({selector}[$__rate_interval])))");

@@ -2,7 +2,8 @@
 
 use super::panel::{DashboardPanel, panel, quantiles};
 
-/// Hits by tier, latency and load. Counters of tokens have no rank; gauges of the scheduler repeat for each rank.
+/// Hits by tier, latency and load. Counters of tokens have no rank; gauges of the scheduler repeat
+/// for each rank.
 pub(super) fn panels() -> Vec<DashboardPanel> {
     vec![
         panel(

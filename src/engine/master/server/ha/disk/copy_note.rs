@@ -29,7 +29,8 @@ pub(in crate::server) struct CopyNote {
 pub(in crate::server) enum CopyStored {
     /// The disk: a loss of power loses none of them.
     OnDisk,
-    /// The kernel with this boot ID: a restart of the host may lose the last changes, and leave no trace of them.
+    /// The kernel with this boot ID: a restart of the host may lose the last changes, and leave no
+    /// trace of them.
     InKernel(u64, u64),
 }
 

@@ -1,7 +1,9 @@
-//! The data directory of a master in a cluster: it contains the copy of the state, of a leader and of a standby.
+//! The data directory of a master in a cluster: it contains the copy of the state, of a leader and
+//! of a standby.
 //!
-//! The log has the changes with their numbers, those of other leaders as well. A copy that is replaced by a leader's
-//! snapshot empties the directory: see [`HaDisk::begin`]. The [`CopyNote`] identifies the copy.
+//! The log has the changes with their numbers, those of other leaders as well. A copy that is
+//! replaced by a leader's snapshot empties the directory: see [`HaDisk::begin`]. The [`CopyNote`]
+//! identifies the copy.
 
 pub(in crate::server::ha) mod copy_note;
 pub(in crate::server::ha) mod threads;
@@ -39,8 +41,8 @@ pub(in crate::server) struct HaDisk {
 struct CurrentLog {
     /// `None` while the directory is being emptied, and after an error of the disk.
     log: Option<Arc<MasterLog>>,
-    /// Counts the notes that were requested and the copies that were discarded. A note is stored only while its number
-    /// is the last one.
+    /// Counts the notes that were requested and the copies that were discarded. A note is stored
+    /// only while its number is the last one.
     notes: u64,
 }
 
@@ -49,7 +51,8 @@ struct DiskLog {
     log: Arc<MasterLog>,
     /// The directory after it was emptied, until it has a log again.
     emptied: Option<DataDir>,
-    /// Nothing is sent. Each thread has a receiver, so the channel is closed when the last one has ended.
+    /// Nothing is sent. Each thread has a receiver, so the channel is closed when the last one has
+    /// ended.
     threads: watch::Sender<()>,
     /// The receiver for the threads to be started.
     to_start: Option<watch::Receiver<()>>,
@@ -68,8 +71,8 @@ pub(in crate::server) struct FoundCopy {
     pub is_uncertain: bool,
 }
 
-/// Reads the copy in a data directory, and continues its log. `new_id`: the ID of a copy that does not have one, or
-/// cannot keep it.
+/// Reads the copy in a data directory, and continues its log. `new_id`: the ID of a copy that does
+/// not have one, or cannot keep it.
 ///
 /// # Errors
 /// The directory is damaged or of an unknown version, or the disk reports an error.
@@ -82,7 +85,8 @@ pub(in crate::server) fn open<E: Env>(
     let found = data.dir.note()?.and_then(|bytes| CopyNote::decode(&bytes));
     let copy = read_copy(&mut data, policy, env)?;
     let stored = CopyStored::of(data.options.sync, data.dir.boot());
-    // Without a note, the records are those of a master without a cluster. They show whether they are complete.
+    // Without a note, the records are those of a master without a cluster. They show whether they
+    // are complete.
     let is_uncertain = match found {
         Some(note) => {
             note.stored != CopyStored::OnDisk && note.stored != CopyStored::of(SyncMode::Never, data.dir.boot())
@@ -141,9 +145,9 @@ impl HaDisk {
         current.log.as_ref().is_none_or(|log| log.has_room())
     }
 
-    /// The number of a new note, for [`store_note`](Self::store_note) and [`begin`](Self::begin). It cancels those with an
-    /// earlier number that have not ended: their notes are not stored, and a log that `begin` has written is not used. So
-    /// request none while a copy is being stored.
+    /// The number of a new note, for [`store_note`](Self::store_note) and [`begin`](Self::begin).
+    /// It cancels those with an earlier number that have not ended: their notes are not stored, and
+    /// a log that `begin` has written is not used. So request none while a copy is being stored.
     pub(crate) fn number_note(&self) -> u64 {
         let mut current = self.current();
         current.notes += 1;
@@ -163,7 +167,8 @@ impl HaDisk {
         self.log().is_some_and(|current| std::ptr::eq(&raw const *current, log))
     }
 
-    /// The newest log, if its threads have not been started yet. A thread keeps the receiver until it ends.
+    /// The newest log, if its threads have not been started yet. A thread keeps the receiver until
+    /// it ends.
     pub(crate) fn to_start(&self) -> Option<(Arc<MasterLog>, watch::Receiver<()>)> {
         // `newest` is locked while the directory is being emptied.
         let mut newest = self.newest.try_lock().ok()?;
@@ -201,10 +206,11 @@ impl HaDisk {
         EndedLog(emptying)
     }
 
-    /// Empties the directory, whose log has `_ended`, writes a snapshot of the copy, whose last change is number
-    /// `last`, and begins a log after it. Waits for the disk. `slices` continues the snapshot. The log is not used if
-    /// the snapshot is cancelled, if the copy was discarded or another note was requested since (`number` is not the last
-    /// one), or after an error of the disk in this process.
+    /// Empties the directory, whose log has `_ended`, writes a snapshot of the copy, whose last
+    /// change is number `last`, and begins a log after it. Waits for the disk. `slices` continues
+    /// the snapshot. The log is not used if the snapshot is cancelled, if the copy was discarded or
+    /// another note was requested since (`number` is not the last one), or after an error of the
+    /// disk in this process.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -227,7 +233,8 @@ impl HaDisk {
         // After an error, this directory is marked as invalid.
         let dir = newest.emptied.insert(newest.dir().reopen_empty(uuid)?);
         let stored = CopyStored::of(options.sync, dir.boot());
-        // Until the copy is complete, the directory contains one that no record lists and that no other one equals.
+        // Until the copy is complete, the directory contains one that no record lists and that no
+        // other one equals.
         let unfinished = CopyNote::new(MemberId(env.rng()), Some(HistoryId(env.rng())), None, stored);
         dir.store_note(&unfinished.encode(), true)?;
         let Some(bytes) = write_copy(dir, env, slices, last)? else { return Ok(()) };
@@ -248,8 +255,8 @@ impl HaDisk {
         Ok(())
     }
 
-    /// Replaces the note of the copy, if `number` is the last one. Otherwise, the copy was discarded, or a later note
-    /// replaces this one. Returns `Ok` also if the note was not stored.
+    /// Replaces the note of the copy, if `number` is the last one. Otherwise, the copy was
+    /// discarded, or a later note replaces this one. Returns `Ok` also if the note was not stored.
     ///
     /// # Errors
     /// The disk reports an error.
@@ -273,7 +280,8 @@ impl HaDisk {
         log.dir.store_note(&CopyNote { stored: CopyStored::OnDisk, ..note }.encode(), true)
     }
 
-    /// Reports an error of the disk outside the log: the process ends, or it continues without its directory.
+    /// Reports an error of the disk outside the log: the process ends, or it continues without its
+    /// directory.
     ///
     /// # Errors
     /// The process ends.
@@ -299,7 +307,8 @@ impl HaDisk {
         }
     }
 
-    /// The log in use has failed. The process ends with this error, or continues without its directory.
+    /// The log in use has failed. The process ends with this error, or continues without its
+    /// directory.
     pub(crate) fn log_failed(&self, error: Option<JournalError>) {
         self.has_failed.store(true, Ordering::Release);
         self.failure.send_replace(error);
@@ -323,8 +332,8 @@ impl HaDisk {
     }
 }
 
-/// Writes a snapshot of the copy, whose last change is number `last`, to an empty directory. Returns its size in bytes;
-/// `None` if it was cancelled.
+/// Writes a snapshot of the copy, whose last change is number `last`, to an empty directory.
+/// Returns its size in bytes; `None` if it was cancelled.
 fn write_copy<E: Env>(
     dir: &DataDir,
     env: &E,

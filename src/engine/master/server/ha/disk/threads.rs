@@ -1,5 +1,5 @@
-//! The threads for the log of a cluster's master, and the source of its snapshots: the copy of a standby, or the state
-//! of a leader.
+//! The threads for the log of a cluster's master, and the source of its snapshots: the copy of a
+//! standby, or the state of a leader.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,5 @@
-//! The port for standbys. After a handshake that proves the secret, the driver decides how the standby catches up.
+//! The port for standbys. After a handshake that proves the secret, the driver decides how the
+//! standby catches up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use crate::server::ha::driver::event::{AnsweredStandby, DriverEvent};
 use crate::server::ha::handshake::{HANDSHAKE_TIMEOUT, LeaderHandshake};
 use mcctl_sys::env::{Env, Listener, Net, deadline};
 
-/// Maximum number of connections to the port for standbys that have not proved the secret yet. Further ones are closed.
+/// Maximum number of connections to the port for standbys that have not proved the secret yet.
+/// Further ones are closed.
 const HANDSHAKES_MAX: usize = 64;
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);

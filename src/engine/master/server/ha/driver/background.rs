@@ -1,4 +1,5 @@
-//! The periodic work of the driver: it reports which changes are replicated, starts threads, and sends digests.
+//! The periodic work of the driver: it reports which changes are replicated, starts threads, and
+//! sends digests.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ const DIGEST_SLOTS: u32 = 1024;
 const CLIENTS_PER_MESSAGE: usize = 100_000;
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Performs the periodic work. A late tick counts as one, so that no stream ends because this thread did not run.
+    /// Performs the periodic work. A late tick counts as one, so that no stream ends because this
+    /// thread did not run.
     pub(super) fn tick(&mut self, now: Mono) {
         self.next_tick = now + TICK;
         self.is_view_old = true;
@@ -93,7 +95,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Hands over to a standby in sync, if there is one and the disk of this leader's log has stalled while changes wait for it.
+    /// Hands over to a standby in sync, if there is one and the disk of this leader's log has
+    /// stalled while changes wait for it.
     fn leave_stalled_disk(&mut self, now: Mono) {
         let log = self.context.hub.disk.as_ref().and_then(HaDisk::log);
         let Some(stalled) = log.and_then(|log| log.stalled_for(now)) else { return };
@@ -108,7 +111,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// A range that is freed may be used again when the change cannot be lost: the standbys have it, and the log.
+    /// A range that is freed may be used again when the change cannot be lost: the standbys have
+    /// it, and the log.
     fn report_replicated(&self) {
         let hub = &self.context.hub;
         if hub.gate.is_open() {
@@ -119,7 +123,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Sends the time of each client's last call to the standbys, so that the client counts as confirmed after a promotion.
+    /// Sends the time of each client's last call to the standbys, so that the client counts as
+    /// confirmed after a promotion.
     pub(super) fn send_clients(&mut self) {
         let mut pings = Vec::new();
         let mut cursor = None;
@@ -139,7 +144,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.end_slow_standbys(slow);
     }
 
-    /// Adds a digest of a part of the state to the streams, which the standbys compare with their copies.
+    /// Adds a digest of a part of the state to the streams, which the standbys compare with their
+    /// copies.
     fn send_digest(&mut self) {
         let from = self.digest_from;
         let hub = &self.context.hub;

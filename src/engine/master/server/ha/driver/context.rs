@@ -39,8 +39,8 @@ impl<E: Env> HaContext<E> {
         self.hub.disk.as_ref().map_or(0, HaDisk::number_note)
     }
 
-    /// Waits until the data directory, if there is one, has the changes up to `last`. Returns false if they cannot be
-    /// stored.
+    /// Waits until the data directory, if there is one, has the changes up to `last`. Returns false
+    /// if they cannot be stored.
     pub(crate) async fn wait_stored(&self, last: u64) -> bool {
         match self.hub.disk.as_ref().and_then(HaDisk::log) {
             Some(log) => log.store_copied(last).await,
@@ -48,8 +48,8 @@ impl<E: Env> HaContext<E> {
         }
     }
 
-    /// Runs work with the data directory, if there is one, on another thread. An error ends the process, or the use of
-    /// the directory.
+    /// Runs work with the data directory, if there is one, on another thread. An error ends the
+    /// process, or the use of the directory.
     ///
     /// # Errors
     /// The disk reports an error that ends the process.
@@ -81,7 +81,8 @@ impl<E: Env> ResponseGate for HaContext<E> {
         gate.publish(&self.env, limits);
         if limits.fence.is_none() && matches!(gate.phase(), GatePhase::Open | GatePhase::ChangesHeld) {
             gate.set_phase(GatePhase::Released);
-            // A thread may have been stopped between the gate and the state, for longer than the successor's election.
+            // A thread may have been stopped between the gate and the state, for longer than the
+            // successor's election.
             self.shared.with_guarded(|guarded, _, _| guarded.is_released = true);
         }
     }

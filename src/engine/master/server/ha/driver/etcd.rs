@@ -16,7 +16,8 @@ use mcctl_sys::env::Env;
 const WATCH_RETRY: Duration = Duration::from_millis(500);
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Runs a request. `work` is passed the time at which it was sent, and returns the event that follows.
+    /// Runs a request. `work` is passed the time at which it was sent, and returns the event that
+    /// follows.
     fn request<F>(&mut self, work: impl FnOnce(B, Mono) -> F)
     where
         F: Future<Output = DriverEvent<StreamOf<E>>> + Send + 'static,
@@ -133,7 +134,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// The leader's key has a value that no master has written. No master is elected until it is deleted.
+    /// The leader's key has a value that no master has written. No master is elected until it is
+    /// deleted.
     fn foreign_value(&self, seen: &Observation) -> Option<ElectionError> {
         let key = seen.leader.as_ref().filter(|key| key.is_foreign())?;
         let name = format!("mooncake-store/{}/master_view", self.context.settings.cluster);
@@ -142,7 +144,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         Some(ElectionError::Invalid { key: name, why })
     }
 
-    /// Keeps the result of a request to etcd that reads no record, and logs when etcd stops or resumes responding.
+    /// Keeps the result of a request to etcd that reads no record, and logs when etcd stops or
+    /// resumes responding.
     pub(super) fn report_request(&mut self, error: Option<&ElectionError>) {
         let event = self.etcd_errors.requested(error);
         self.report_etcd(event);

@@ -1,4 +1,5 @@
-//! The errors of etcd: those of requests, and of reading the records, which may be invalid although etcd responds.
+//! The errors of etcd: those of requests, and of reading the records, which may be invalid although
+//! etcd responds.
 
 use mcctl_election::ElectionError;
 

@@ -17,7 +17,8 @@ use mcctl_election::ha::{ElectionTxn, HaEvent, Observation, SyncTxn, TxnOutcome}
 use mcctl_journal::JournalError;
 use mcctl_sys::env::{Env, Net};
 
-/// The driver's queue. It is short: each task adds one event or two, and the number of tasks is limited.
+/// The driver's queue. It is short: each task adds one event or two, and the number of tasks is
+/// limited.
 pub(in crate::server::ha) type DriverEvents<E> = mpsc::UnboundedSender<DriverEvent<<<E as Env>::Net as Net>::Stream>>;
 
 /// An event of a driver whose connections are of type `S`.
@@ -45,8 +46,8 @@ pub(in crate::server::ha) enum DriverEvent<S> {
         outcome: TxnOutcome,
     },
 
-    /// An attempt to connect to the leader has ended: with a problem, or with a stream on which both have agreed how to
-    /// continue.
+    /// An attempt to connect to the leader has ended: with a problem, or with a stream on which
+    /// both have agreed how to continue.
     Connected {
         attempt: u64,
         result: Result<Opening<S>, String>,
@@ -100,7 +101,8 @@ pub(in crate::server::ha) enum DriverEvent<S> {
     },
 }
 
-/// The answer to a standby: how it catches up, and the source of its frames if it is to receive some.
+/// The answer to a standby: how it catches up, and the source of its frames if it is to receive
+/// some.
 pub(in crate::server::ha) struct Acceptance {
     pub welcome: Welcome,
     pub opened: Option<OpenedSource>,

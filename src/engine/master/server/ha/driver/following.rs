@@ -60,8 +60,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Runs a task for the leader that this standby follows. `work` is passed the number of the attempt, for the event
-    /// that it returns.
+    /// Runs a task for the leader that this standby follows. `work` is passed the number of the
+    /// attempt, for the event that it returns.
     fn begin_attempt<F>(&mut self, work: impl FnOnce(u64) -> F)
     where
         F: Future<Output = DriverEvent<StreamOf<E>>> + Send + 'static,
@@ -124,15 +124,17 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Prepares to replace the copy by the leader's snapshot. The new copy must not be confused with the one in the sync record,
-    /// so it has a new ID. Until it is complete, the old copy is kept with its own ID: it may be the only one with its changes.
+    /// Prepares to replace the copy by the leader's snapshot. The new copy must not be confused
+    /// with the one in the sync record, so it has a new ID. Until it is complete, the old copy is
+    /// kept with its own ID: it may be the only one with its changes.
     fn begin_replacement(&mut self) {
         tracing::info!("this copy differs from the leader's history or is too old: a snapshot replaces it");
         self.replacement = Some(MemberId(self.context.env.rng()));
         self.wait_to_connect();
     }
 
-    /// Sets the history of the following changes. The data directory stores it before it contains them.
+    /// Sets the history of the following changes. The data directory stores it before it contains
+    /// them.
     fn continue_history(&mut self, opening: Opening<StreamOf<E>>) {
         let history = opening.welcome.history;
         self.copy.is_uncertain = false;
@@ -184,13 +186,15 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let is_replacing = self.replacement.is_some();
         self.events.push_back(HaEvent::StreamOpened { leader, is_replacing });
         if welcome.start == StreamStart::Changes {
-            // An earlier stream may have ended before its last changes were stored, so the core does not count them yet.
+            // An earlier stream may have ended before its last changes were stored, so the core
+            // does not count them yet.
             self.events.push_back(HaEvent::Applied { last: applied });
         }
         self.run_core();
     }
 
-    /// Handles the end of the stream from the leader. If the leader's process may have ended, its port is probed.
+    /// Handles the end of the stream from the leader. If the leader's process may have ended, its
+    /// port is probed.
     pub(super) fn end_stream(&mut self, error: &StreamError) {
         let Some(FollowedLeader { leader, step: FollowStep::Streaming(_), .. }) = &self.followed else { return };
         let rpc = leader.rpc.clone();

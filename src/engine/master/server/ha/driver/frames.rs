@@ -36,7 +36,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Sends the messages that wait for the stream from the leader, if the connection accepts them at once.
+    /// Sends the messages that wait for the stream from the leader, if the connection accepts them
+    /// at once.
     fn flush(&mut self) -> Result<(), StreamError> {
         self.stream().map_or(Ok(()), LeaderStream::flush)
     }
@@ -124,8 +125,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Acknowledges changes, and applies them while the acknowledgement is being sent. This thread handles nothing else
-    /// between the two. If they do not fit the copy, it is discarded, and its ID with it.
+    /// Acknowledges changes, and applies them while the acknowledgement is being sent. This thread
+    /// handles nothing else between the two. If they do not fit the copy, it is discarded, and its
+    /// ID with it.
     fn keep_changes(&mut self, first: u64, changes: Changes<'_>) -> Result<(), StreamError> {
         let last = (first + changes.iter().count() as u64).saturating_sub(1).max(self.copy.applied);
         self.update(HaEvent::ChangesReceived { last });

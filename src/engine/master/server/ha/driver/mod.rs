@@ -1,8 +1,10 @@
-//! The driver of a master in a cluster: it owns the core and the copy of the state, and performs the core's actions.
+//! The driver of a master in a cluster: it owns the core and the copy of the state, and performs
+//! the core's actions.
 //!
-//! One loop on one thread handles one event after the other, and never waits. Work that may take long runs as a task.
-//! It receives its input by value, and reports its result through the queue. The loop itself reads the frames of the
-//! leader and the acknowledgements of standbys, so that a change and its acknowledgement do not pass through the queue.
+//! One loop on one thread handles one event after the other, and never waits. Work that may take
+//! long runs as a task. It receives its input by value, and reports its result through the queue.
+//! The loop itself reads the frames of the leader and the acknowledgements of standbys, so that a
+//! change and its acknowledgement do not pass through the queue.
 
 mod acceptor;
 mod background;
@@ -73,7 +75,8 @@ pub(in crate::server) struct HaDriver<E: Env, B> {
     followed: Option<FollowedLeader<StreamOf<E>>>,
     /// Counts the attempts to connect to a leader, including the work that follows from them.
     attempts: u64,
-    /// The ID of the copy that a snapshot of the leader will be. Until then, the present copy is kept under its own.
+    /// The ID of the copy that a snapshot of the leader will be. Until then, the present copy is
+    /// kept under its own.
     replacement: Option<MemberId>,
     /// The use of the copy after a thread has returned it.
     copy_next: Option<CopyStep>,
@@ -103,8 +106,8 @@ pub(in crate::server) struct HaDriver<E: Env, B> {
     etcd_silent_since: Option<Mono>,
     /// Limits repeated log messages.
     repeated_messages: RepeatedMessages,
-    /// If this master leads, or is about to, without having been in sync: number of the former leader's announced
-    /// changes that it does not have.
+    /// If this master leads, or is about to, without having been in sync: number of the former
+    /// leader's announced changes that it does not have.
     may_lack: Option<u64>,
     /// Number of objects that this process has dropped for that reason.
     dropped_objects: u64,

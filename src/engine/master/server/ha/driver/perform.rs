@@ -11,7 +11,8 @@ use mcctl_election::ElectionBackend;
 use mcctl_election::ha::{HaAction, HaEvent, HaMessage, HandOverProblem, MemberId, MemberInfo, StopReason};
 use mcctl_sys::env::Env;
 
-/// Time for which new connections are forwarded after a hand-over. Connections that are already forwarded stay so.
+/// Time for which new connections are forwarded after a hand-over. Connections that are already
+/// forwarded stay so.
 const FORWARD_FOR: Duration = Duration::from_secs(10);
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
@@ -69,7 +70,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.followed = leader.map(|leader| FollowedLeader::new(leader, self.context.env.now()));
     }
 
-    /// Queues a message for a standby or for the leader. A message to the leader is sent before anything else is received.
+    /// Queues a message for a standby or for the leader. A message to the leader is sent before
+    /// anything else is received.
     fn send(&mut self, to: MemberId, message: HaMessage) {
         let followed = self.followed.as_mut().filter(|followed| followed.leader.id == to);
         match followed.and_then(FollowedLeader::stream) {
@@ -84,8 +86,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     fn hold_changes(&mut self) {
         let hub = self.context.hub.clone();
         hub.gate.set_phase(GatePhase::ChangesHeld);
-        // A call that has the state locked ends first. A call that has passed the gate may still lock the state
-        // afterwards. Its response is sent only if the standby has acknowledged its change.
+        // A call that has the state locked ends first. A call that has passed the gate may still
+        // lock the state afterwards. Its response is sent only if the standby has acknowledged its
+        // change.
         let last = self.context.shared.with_guarded(|_, _, _| hub.tail.appended());
         let last = last.max(hub.tail.appended());
         self.send_clients();

@@ -19,17 +19,18 @@ use mcctl_election::ElectionBackend;
 use mcctl_election::ha::{HaEvent, HistoryId, MemberId};
 use mcctl_sys::env::Env;
 
-/// Time for which a call of upstream's client may wait for a leader that does not answer (its default request timeout),
-/// and then retry.
+/// Time for which a call of upstream's client may wait for a leader that does not answer (its
+/// default request timeout), and then retry.
 pub(in crate::server) const CLIENT_CALL_MAX: Duration = Duration::from_secs(40);
 /// A new leader without a standby logs this after this time.
 pub(super) const NO_STANDBY_AFTER: Duration = Duration::from_secs(5);
-/// Leases are assumed to be longer by this when a copy is made ready. If the copy begins to serve later than that, they
-/// are assumed again.
+/// Leases are assumed to be longer by this when a copy is made ready. If the copy begins to serve
+/// later than that, they are assumed again.
 const READY_SLACK: Duration = Duration::from_secs(1);
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Makes the copy ready to serve. If it is being stored, that ends first. `lossy`: its objects are dropped.
+    /// Makes the copy ready to serve. If it is being stored, that ends first. `lossy`: its objects
+    /// are dropped.
     pub(super) fn prepare(&mut self, lossy: bool) {
         if self.copy.cancel_store() || self.copy.is_elsewhere() {
             self.copy_next = Some(CopyStep::Prepare { lossy });
@@ -54,7 +55,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let began = context.env.now();
         self.spawn(async move {
             let ended = match &context.hub.disk {
-                // The directory does not have this copy: its objects are dropped, or it was discarded before.
+                // The directory does not have this copy: its objects are dropped, or it was
+                // discarded before.
                 Some(disk) if lossy || disk.log().is_none() => Some(disk.end_log().await),
                 _ => None,
             };
@@ -111,8 +113,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Follows again with the copy, because another master leads. If a thread uses the copy, this waits. The stream is opened again,
-    /// because some of its changes may not have been applied.
+    /// Follows again with the copy, because another master leads. If a thread uses the copy, this
+    /// waits. The stream is opened again, because some of its changes may not have been applied.
     pub(super) fn resume(&mut self) {
         let load = self.copy.cancel_load();
         self.context.drop_elsewhere(load);
@@ -131,7 +133,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let generation = self.copy.generation();
         let context = self.context.clone();
         self.spawn(async move {
-            // An error ends the process. The note states the history of the copy before the changes of another history are added.
+            // An error ends the process. The note states the history of the copy before the changes
+            // of another history are added.
             let _ = context.use_disk(move |disk| disk.store_note(note, true, number)).await;
             let standby = context.env.run_blocking(move || Box::new(StandbyState::of(*ready))).await;
             let _ = context.events.send(DriverEvent::CopyResumed { generation, standby });
@@ -202,8 +205,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.store_note();
     }
 
-    /// Makes the note of the copy durable. It was written without waiting for the disk, so that this master serves
-    /// sooner.
+    /// Makes the note of the copy durable. It was written without waiting for the disk, so that
+    /// this master serves sooner.
     fn store_note(&mut self) {
         let note = self.copy.note(self.core.me().id);
         let number = self.context.number_note();
@@ -215,7 +218,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 }
 
-/// Stores the note in the data directory, and the copy itself if the directory's log has `ended`. Waits for the disk.
+/// Stores the note in the data directory, and the copy itself if the directory's log has `ended`.
+/// Waits for the disk.
 fn store_before_serving<E: Env>(
     context: &HaContext<E>,
     mut preparation: Preparation,

@@ -117,7 +117,8 @@ fn loss_cause(replica: &Replica, now: Mono) -> LossCause {
     }
 }
 
-/// What a failover loses while `ready` standbys are in sync and connected. `is_alone`: no standby is connected.
+/// What a failover loses while `ready` standbys are in sync and connected. `is_alone`: no standby
+/// is connected.
 fn redundancy_text(config: &HaConfig, ready: usize, is_alone: bool) -> String {
     match (config.ack, ready, config.not_in_sync) {
         (AckMode::Async, 0, _) => {

@@ -17,7 +17,8 @@ pub(in crate::server::ha) struct RepeatedMessages {
 }
 
 impl RepeatedMessages {
-    /// Whether `message` about `peer` is to be logged now. The port of `peer` differs in each attempt, and is ignored.
+    /// Whether `message` about `peer` is to be logged now. The port of `peer` differs in each
+    /// attempt, and is ignored.
     pub(super) fn is_due(&mut self, now: Mono, peer: &str, message: &str) -> bool {
         let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
         let key = (host.to_owned(), message.to_owned());

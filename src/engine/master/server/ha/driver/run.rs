@@ -127,7 +127,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 }
 
-/// A timer that is set again only for an earlier time, because most rounds of the loop have the same one.
+/// A timer that is set again only for an earlier time, because most rounds of the loop have the
+/// same one.
 #[derive(Default)]
 struct LoopTimer(Option<(Mono, BoxFuture<'static, ()>)>);
 

@@ -1,4 +1,5 @@
-//! The data that a standby stores in its data directory: changes, and copies that have replaced others.
+//! The data that a standby stores in its data directory: changes, and copies that have replaced
+//! others.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,8 +82,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.store_copy(last);
     }
 
-    /// Stores a copy that has replaced another one in the data directory, if there is one. No change is applied to it
-    /// in the meantime. Storing continues if the stream ends.
+    /// Stores a copy that has replaced another one in the data directory, if there is one. No
+    /// change is applied to it in the meantime. Storing continues if the stream ends.
     fn store_copy(&mut self, last: u64) {
         if self.context.hub.disk.is_none() {
             return self.end_load(last);
@@ -104,7 +105,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         });
     }
 
-    /// Handles the result of storing a copy that has replaced another one: it is stored, cannot be stored, or no longer needs to be.
+    /// Handles the result of storing a copy that has replaced another one: it is stored, cannot be
+    /// stored, or no longer needs to be.
     pub(super) fn end_store(&mut self, copy: CopyToStore, result: Result<(), JournalError>) {
         let last = copy.applied;
         let is_cancelled = copy.is_cancelled.load(Ordering::Relaxed);
@@ -130,7 +132,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Ends the loading of a snapshot, which is now the copy and is stored. The frames after it are handled next.
+    /// Ends the loading of a snapshot, which is now the copy and is stored. The frames after it are
+    /// handled next.
     fn end_load(&mut self, last: u64) {
         if let Some(stream) = self.stream() {
             stream.is_loading = false;

@@ -152,7 +152,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
-    /// Ends a stream to a standby because of this error, unless it has ended before, and informs the core.
+    /// Ends a stream to a standby because of this error, unless it has ended before, and informs
+    /// the core.
     pub(super) fn close_standby(&mut self, stream: u64, error: &StreamError) {
         self.end_standby(stream, error);
         self.run_core();

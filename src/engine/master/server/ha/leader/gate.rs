@@ -1,8 +1,9 @@
-//! The gate of a master in a cluster: which requests are processed, and when their responses may be sent.
+//! The gate of a master in a cluster: which requests are processed, and when their responses may be
+//! sent.
 //!
 //! The driver ([`HaDriver`](crate::server::ha::driver::HaDriver)) moves the gate; the threads that
-//! serve connections read it. A response may be sent while the fence has not passed, if the required standbys have the
-//! changes in its receipt.
+//! serve connections read it. A response may be sent while the fence has not passed, if the
+//! required standbys have the changes in its receipt.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +35,8 @@ pub(in crate::server::ha) enum GatePhase {
     Released = 3,
     /// No requests are processed. Connections are forwarded to the successor.
     Forwarding = 4,
-    /// No requests are processed. They wait for the result of this master's election: clients may see its key in etcd before it does.
+    /// No requests are processed. They wait for the result of this master's election: clients may
+    /// see its key in etcd before it does.
     Electing = 5,
 }
 
@@ -51,7 +53,8 @@ pub(in crate::server) struct HaGate {
     phase: AtomicU8,
     /// Incremented whenever this master begins or stops serving. Odd while it serves.
     term: AtomicU64,
-    /// No response is sent from this time on, on the clock that counts suspended time, in nanoseconds.
+    /// No response is sent from this time on, on the clock that counts suspended time, in
+    /// nanoseconds.
     fence: AtomicU64,
     /// Responses to changes up to this one may be sent.
     acked: AtomicU64,
@@ -59,7 +62,8 @@ pub(in crate::server) struct HaGate {
     replicated: AtomicU64,
     /// Counts the moves of the gate, for tasks that wait.
     moved: watch::Sender<u64>,
-    /// The master to which connections are forwarded, and the end of the time in which new ones are.
+    /// The master to which connections are forwarded, and the end of the time in which new ones
+    /// are.
     forward: Mutex<Option<(HostPort, Mono)>>,
 }
 
@@ -91,8 +95,8 @@ impl HaGate {
         self.is_open() && now.0 < self.fence.load(Ordering::Acquire)
     }
 
-    /// Whether a read could be processed and answered at `now`. A master that has handed over may still send responses that were
-    /// processed before.
+    /// Whether a read could be processed and answered at `now`. A master that has handed over may
+    /// still send responses that were processed before.
     #[cfg(test)]
     pub(in crate::server::ha) fn could_answer(&self, now: Mono) -> bool {
         self.term() % 2 == 1

@@ -1,4 +1,5 @@
-//! The leader's part: which requests are processed and answered, and the streams of changes and snapshots to standbys.
+//! The leader's part: which requests are processed and answered, and the streams of changes and
+//! snapshots to standbys.
 
 pub(in crate::server::ha) mod gate;
 pub(in crate::server::ha) mod replication;

@@ -29,7 +29,8 @@ pub(in crate::server::ha) enum SnapshotPart {
     End { last: u64, end: SnapshotEnd, cursor: TailCursor },
 }
 
-/// The thread that takes a snapshot of the state that serves in `term`. The parts end early if the term does.
+/// The thread that takes a snapshot of the state that serves in `term`. The parts end early if the
+/// term does.
 pub(in crate::server::ha) struct SnapshotStream<E: Env> {
     shared: Arc<MasterShared<E>>,
     tail: Arc<ChangeTail>,

@@ -14,8 +14,8 @@ use crate::server::ha::stream::{FrameReader, StreamError, StreamMessage};
 use mcctl_election::ha::MemberId;
 use mcctl_election::ha::frame::Frame;
 
-/// Maximum number of messages that wait for a stream. A leader sends fewer than 10 per second. A slower stream is
-/// closed.
+/// Maximum number of messages that wait for a stream. A leader sends fewer than 10 per second. A
+/// slower stream is closed.
 pub(in crate::server::ha) const QUEUE_MAX: usize = 1024;
 /// A standby answers pings much more often than this.
 pub(in crate::server::ha) const STANDBY_SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -44,7 +44,8 @@ pub(in crate::server::ha) struct StandbyStream<R> {
 }
 
 impl<R> StandbyStream<R> {
-    /// Queues a message. Returns true if too many wait. If the task has ended, it reports that with its error.
+    /// Queues a message. Returns true if too many wait. If the task has ended, it reports that with
+    /// its error.
     fn is_full_for(&self, message: StreamMessage) -> bool {
         matches!(self.messages.try_send(message), Err(TrySendError::Full(_)))
     }
@@ -63,8 +64,8 @@ impl<R> Default for StandbyStreams<R> {
 }
 
 impl<R> StandbyStreams<R> {
-    /// Opens a stream to this standby. An earlier stream to it ends. `has_same_digest`: it computes digests like this release. Returns the number of the stream, and the messages
-    /// to send.
+    /// Opens a stream to this standby. An earlier stream to it ends. `has_same_digest`: it computes
+    /// digests like this release. Returns the number of the stream, and the messages to send.
     pub(crate) fn open(
         &mut self,
         standby: MemberId,
@@ -85,7 +86,8 @@ impl<R> StandbyStreams<R> {
         (number, to_send)
     }
 
-    /// Whether all standbys compute digests like this release. All standbys receive the same digests.
+    /// Whether all standbys compute digests like this release. All standbys receive the same
+    /// digests.
     pub(crate) fn compare_digests(&self) -> bool {
         self.streams.iter().all(|stream| stream.has_same_digest)
     }
@@ -97,8 +99,8 @@ impl<R> StandbyStreams<R> {
         }
     }
 
-    /// Queues a message for this standby, if there is a stream to it. Returns the number of a stream that must be closed,
-    /// because too many messages wait for it.
+    /// Queues a message for this standby, if there is a stream to it. Returns the number of a
+    /// stream that must be closed, because too many messages wait for it.
     pub(crate) fn send(&mut self, to: MemberId, message: StreamMessage) -> Option<u64> {
         self.get(to).filter(|stream| stream.is_full_for(message)).map(|stream| stream.number)
     }

@@ -1,7 +1,7 @@
 //! The newest changes of the state, for the streams to standbys.
 //!
-//! Changes are appended while the state is locked. Each stream has a cursor, and copies the changes after it. A cursor
-//! that is too far behind is lost, and its standby then needs a snapshot.
+//! Changes are appended while the state is locked. Each stream has a cursor, and copies the changes
+//! after it. A cursor that is too far behind is lost, and its standby then needs a snapshot.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,8 +112,9 @@ impl ChangeTail {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// The number of the last change that was appended before this call. Later ones are appended after it by the order
-    /// of the lock, so their threads see everything that this thread has stored before.
+    /// The number of the last change that was appended before this call. Later ones are appended
+    /// after it by the order of the lock, so their threads see everything that this thread has
+    /// stored before.
     pub(in crate::server::ha) fn last_locked(&self) -> u64 {
         let _order = self.lock();
         self.appended()
@@ -203,7 +204,8 @@ impl ChangeTail {
         Some(TailCursor { tail: self.clone(), id, segment, offset, next })
     }
 
-    /// Size of the changes after change number `last`, in bytes. May include up to one segment of earlier changes.
+    /// Size of the changes after change number `last`, in bytes. May include up to one segment of
+    /// earlier changes.
     pub(in crate::server::ha) fn bytes_behind(&self, last: u64) -> u64 {
         let inner = self.lock();
         let behind = inner.segments.iter().rev().take_while(|segment| segment.first + segment.count > last + 1);
@@ -305,7 +307,8 @@ impl Drop for TailCursor {
 mod tests {
     use super::*;
 
-    /// Reads the numbers of all changes after the cursor, and the digests with the change that they belong to.
+    /// Reads the numbers of all changes after the cursor, and the digests with the change that they
+    /// belong to.
     fn read(cursor: &mut TailCursor) -> Result<(Vec<u64>, Vec<u64>), CursorTooOld> {
         let mut found = Vec::new();
         let mut digests = Vec::new();

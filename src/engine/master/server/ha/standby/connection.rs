@@ -11,8 +11,8 @@ use mcctl_sys::env::{Env, Net, deadline};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time to determine whether the leader's RPC port refuses connections.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
-/// A process that is killed closes its sockets one after the other, so its port may be open a little longer than the
-/// stream: number of attempts, and the pause before the next one.
+/// A process that is killed closes its sockets one after the other, so its port may be open a
+/// little longer than the stream: number of attempts, and the pause before the next one.
 const PROBES: u32 = 5;
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 

@@ -25,7 +25,8 @@ pub(in crate::server::ha) struct StandbyCopy {
     content: CopyContent,
     /// A snapshot that is being received.
     loading: Option<Box<StandbyState>>,
-    /// The history of the changes that the copy contains last; `None` if it is empty, or its history is not known.
+    /// The history of the changes that the copy contains last; `None` if it is empty, or its
+    /// history is not known.
     pub history: Option<HistoryId>,
     /// The history before this one, and the last change that was taken over from it.
     pub parent: Option<(HistoryId, u64)>,
@@ -41,7 +42,8 @@ pub(in crate::server::ha) struct StandbyCopy {
 #[derive(Debug)]
 enum CopyContent {
     Following(Box<StandbyState>),
-    /// It has replaced another copy, and a thread stores it in the data directory. No change is applied to it.
+    /// It has replaced another copy, and a thread stores it in the data directory. No change is
+    /// applied to it.
     Storing {
         objects: u64,
         is_cancelled: Arc<AtomicBool>,
@@ -131,7 +133,8 @@ impl StandbyCopy {
         std::mem::replace(self, empty)
     }
 
-    /// Whether it can follow a leader. Until a copy is stored, it cannot: the data directory has no log for changes.
+    /// Whether it can follow a leader. Until a copy is stored, it cannot: the data directory has no
+    /// log for changes.
     pub(crate) fn is_following(&self) -> bool {
         matches!(self.content, CopyContent::Following(_))
     }
@@ -141,8 +144,8 @@ impl StandbyCopy {
         matches!(self.content, CopyContent::Preparing | CopyContent::Resuming)
     }
 
-    /// Takes the copy that is ready to serve, to follow again with it; `None` if it is not ready. Its objects must not have been
-    /// dropped.
+    /// Takes the copy that is ready to serve, to follow again with it; `None` if it is not ready.
+    /// Its objects must not have been dropped.
     pub(crate) fn begin_resume(&mut self) -> Option<Box<MasterState>> {
         match std::mem::replace(&mut self.content, CopyContent::Resuming) {
             CopyContent::Ready(ready) => Some(ready.state),
@@ -165,8 +168,8 @@ impl StandbyCopy {
         Ok(())
     }
 
-    /// Whether a leader's snapshot may replace it without a new ID: no other master can confuse it with a copy whose
-    /// history is known.
+    /// Whether a leader's snapshot may replace it without a new ID: no other master can confuse it
+    /// with a copy whose history is known.
     pub(crate) fn is_replaceable(&self) -> bool {
         self.history.is_none() && self.applied == 0
     }
@@ -181,7 +184,8 @@ impl StandbyCopy {
         }
     }
 
-    /// Applies change number `sequence`. Changes that the copy contains are skipped. Returns whether it was applied.
+    /// Applies change number `sequence`. Changes that the copy contains are skipped. Returns
+    /// whether it was applied.
     ///
     /// # Errors
     /// The change does not fit the copy.
@@ -216,8 +220,8 @@ impl StandbyCopy {
         self.loading.take().unwrap_or_else(|| Box::new(StandbyState::new(self.policy.clone())))
     }
 
-    /// Replaces the copy by a snapshot, which contains all changes up to `last` of this history. Returns the former
-    /// copy, because dropping it may take long.
+    /// Replaces the copy by a snapshot, which contains all changes up to `last` of this history.
+    /// Returns the former copy, because dropping it may take long.
     pub(crate) fn replace(&mut self, snapshot: Box<StandbyState>, history: HistoryId, last: u64) -> impl Send + use<> {
         self.history = Some(history);
         self.parent = None;
@@ -226,7 +230,8 @@ impl StandbyCopy {
         std::mem::replace(&mut self.content, CopyContent::Following(snapshot))
     }
 
-    /// Hands the copy over to a thread that stores it; `None` if it follows no leader. `member` is its ID.
+    /// Hands the copy over to a thread that stores it; `None` if it follows no leader. `member` is
+    /// its ID.
     pub(crate) fn begin_store(&mut self, member: MemberId) -> Option<CopyToStore> {
         let note = self.note(member);
         let is_cancelled = Arc::new(AtomicBool::new(false));
@@ -262,8 +267,8 @@ impl StandbyCopy {
         Ok(())
     }
 
-    /// Compares a part of the copy with the leader's state after change number `sequence`. Returns false if they
-    /// differ.
+    /// Compares a part of the copy with the leader's state after change number `sequence`. Returns
+    /// false if they differ.
     pub(crate) fn agrees(&self, sequence: u64, digest: &StateDigest) -> bool {
         match &self.content {
             CopyContent::Following(standby) if self.applied == sequence => {
@@ -285,8 +290,9 @@ impl StandbyCopy {
         self.calls.retain(|_, at| *at >= since);
     }
 
-    /// Begins to make the copy ready to serve; `None` if it is ready already, or in use. `lossy`: changes may be missing that
-    /// were acknowledged, so the objects are dropped. `lossy` may also be determined after the copy is ready.
+    /// Begins to make the copy ready to serve; `None` if it is ready already, or in use. `lossy`:
+    /// changes may be missing that were acknowledged, so the objects are dropped. `lossy` may also
+    /// be determined after the copy is ready.
     pub(crate) fn begin_prepare(&mut self, lossy: bool) -> Option<Preparation> {
         let mut standby = match std::mem::replace(&mut self.content, CopyContent::Preparing) {
             CopyContent::Following(standby) => standby,
@@ -312,7 +318,8 @@ impl StandbyCopy {
         generation == self.generation && matches!(self.content, CopyContent::Preparing)
     }
 
-    /// The copy is ready. Its changes will belong to `history`. `dropped`: number of objects that were dropped.
+    /// The copy is ready. Its changes will belong to `history`. `dropped`: number of objects that
+    /// were dropped.
     pub(crate) fn keep_ready(&mut self, now: Mono, state: MasterState, history: HistoryId, dropped: u64) {
         if matches!(self.content, CopyContent::Preparing) {
             self.content = CopyContent::Ready(ReadyCopy { state: Box::new(state), since: now, history, dropped });

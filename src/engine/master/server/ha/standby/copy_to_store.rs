@@ -23,7 +23,8 @@ pub(in crate::server::ha) struct CopyToStore {
 }
 
 impl CopyToStore {
-    /// Stores the copy in the directory, whose log has `ended`, unless that is cancelled. Waits for the disk.
+    /// Stores the copy in the directory, whose log has `ended`, unless that is cancelled. Waits for
+    /// the disk.
     ///
     /// # Errors
     /// The disk reports an error.

@@ -1,4 +1,5 @@
-//! The frames that a standby receives while it stores a snapshot. They are handled afterwards, in order.
+//! The frames that a standby receives while it stores a snapshot. They are handled afterwards, in
+//! order.
 
 use std::collections::VecDeque;
 

@@ -31,7 +31,8 @@ pub(in crate::server::ha) struct FollowedLeader<S> {
 pub(in crate::server::ha) enum FollowStep<S> {
     /// The next attempt begins at this time.
     Waiting(Mono),
-    /// A task connects, notes the history, or probes the leader's port. Results of other attempts have no effect.
+    /// A task connects, notes the history, or probes the leader's port. Results of other attempts
+    /// have no effect.
     Busy {
         attempt: u64,
         task: AbortHandle,
@@ -95,11 +96,12 @@ pub(in crate::server::ha) struct LeaderStream<S> {
     /// The leader computes digests like this release.
     pub has_same_digest: bool,
     frames: FrameReader<S>,
-    /// Messages, of which the first `sent` bytes were sent. Nothing is received until all bytes were sent.
+    /// Messages, of which the first `sent` bytes were sent. Nothing is received until all bytes
+    /// were sent.
     out: Vec<u8>,
     sent: usize,
-    /// A snapshot is complete, and is being checked and stored. The frames that follow must wait for it, but pings are
-    /// answered.
+    /// A snapshot is complete, and is being checked and stored. The frames that follow must wait
+    /// for it, but pings are answered.
     pub is_loading: bool,
     pub deferred: DeferredFrames,
     storing: Option<StoreWait>,
@@ -173,7 +175,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LeaderStream<S> {
         Ok(())
     }
 
-    /// Waits for `stored` before anything else is received. The changes up to `last` are then in the data directory.
+    /// Waits for `stored` before anything else is received. The changes up to `last` are then in
+    /// the data directory.
     pub(crate) fn wait_stored(&mut self, last: u64, stored: BoxFuture<'static, bool>) {
         self.storing = Some(StoreWait { last, stored });
     }

@@ -23,7 +23,8 @@ pub(in crate::server::ha) struct Preparation {
     pub generation: u64,
     /// The last change that it contains.
     pub applied: u64,
-    /// The last change that it contains, and its history. `None`: its objects are dropped, so it continues no history.
+    /// The last change that it contains, and its history. `None`: its objects are dropped, so it
+    /// continues no history.
     pub parent: Option<(HistoryId, u64)>,
 }
 
@@ -60,7 +61,8 @@ pub(in crate::server::ha) struct ServedCopy {
 }
 
 impl Preparation {
-    /// Drops the objects, if acknowledged changes may be missing: their memory may belong to other objects. Returns their number.
+    /// Drops the objects, if acknowledged changes may be missing: their memory may belong to other
+    /// objects. Returns their number.
     ///
     /// # Errors
     /// The copy is damaged.

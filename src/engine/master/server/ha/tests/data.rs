@@ -154,8 +154,8 @@ async fn changes_during_a_snapshot_are_stored_after_it() {
     standby.has(0..keys).await;
 }
 
-/// The connection to the former leader ends while a slow disk stores changes. The next leader counts the changes in the
-/// standby's hello as acknowledged.
+/// The connection to the former leader ends while a slow disk stores changes. The next leader
+/// counts the changes in the standby's hello as acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_announces_only_what_it_has_stored() {
     let election = MemoryElection::default();
@@ -274,7 +274,8 @@ async fn a_copy_may_lack_changes_after_a_loss_of_power() {
     // A copy is in sync when it has received all changes. It may apply them a little later.
     let after = wait(standby.master(), "a standby in sync", |view| view.in_sync && view.objects == 45).await;
     assert_ne!(after.member, before.member, "the record must not list it as the complete copy");
-    // The last copy is not promoted without the operator's permission (`NotInSyncPolicy::Wait`), but it is kept.
+    // The last copy is not promoted without the operator's permission (`NotInSyncPolicy::Wait`),
+    // but it is kept.
     standby.ends(Crash::Kill).await;
     leader.puts(45..46).await;
     leader.ends(Crash::Power).await;
@@ -336,7 +337,8 @@ async fn a_master_without_a_cluster_and_one_with_it_take_over_the_directory() {
     host.has(0..11).await;
 }
 
-/// A leader whose disk completes no sync delays changes before they are processed, and answers reads.
+/// A leader whose disk completes no sync delays changes before they are processed, and answers
+/// reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_on_a_stalled_disk_delays_changes_and_loses_none() {
     let election = MemoryElection::default();

@@ -69,7 +69,8 @@ impl World {
             }
             return self.respond(process, CallOutcome::Nothing, false);
         };
-        // A client ends its earlier write of a key before it starts another. If it has sent the end twice, one response is enough.
+        // A client ends its earlier write of a key before it starts another. If it has sent the end
+        // twice, one response is enough.
         process.unsent().for_each(|response| response.outcome.ignore_end(client, key));
         self.writers.retain(|writer| (writer.client, writer.key) != (client, key));
         self.unknown_ends.retain(|end| (end.client, end.key) != (client, key));
@@ -190,7 +191,8 @@ impl World {
         } else if self.call(process, |call| call.remove(key_text.as_str().into(), force, T)).is_ok() {
             self.counts.count("removals");
             if force {
-                // It does not wait for leases, not even for those whose responses have not been sent.
+                // It does not wait for leases, not even for those whose responses have not been
+                // sent.
                 self.readers.retain(|reader| reader.key != key);
                 process.unsent().for_each(|response| response.outcome.end_read(key));
             }

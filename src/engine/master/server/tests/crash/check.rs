@@ -29,7 +29,8 @@ impl World {
             let mut values = Vec::new();
             for replica in object.replicas() {
                 held.entry(replica.segment.0).or_default().push((replica.offset, object.size, name(key)));
-                // Between two slices of the ticker, an object may have replicas on removed segments.
+                // Between two slices of the ticker, an object may have replicas on removed
+                // segments.
                 let Some(mounted) = state.segments.get(replica.segment) else { continue };
                 used += object.size;
                 let begin = mounted.segment.base + replica.offset;

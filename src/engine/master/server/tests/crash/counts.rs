@@ -16,7 +16,8 @@ pub(super) struct StepCounts {
 /// An operation, and the kind of the file that it changes.
 pub(super) type Boundary = (StorageOperation, &'static str);
 
-/// The boundaries that processes cross when they create a directory, start, serve and write snapshots.
+/// The boundaries that processes cross when they create a directory, start, serve and write
+/// snapshots.
 const BOUNDARIES: [Boundary; 18] = [
     (StorageOperation::Create, "validity"),
     (StorageOperation::Write, "validity"),

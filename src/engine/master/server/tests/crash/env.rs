@@ -28,7 +28,8 @@ pub(crate) struct CrashEnv {
     clock: RunClock,
     /// Start time of the process, at which its monotonic clock begins.
     started: u64,
-    /// Difference between the host's wall clock and the run's time, in milliseconds. It changes when an operator sets the clock.
+    /// Difference between the host's wall clock and the run's time, in milliseconds. It changes
+    /// when an operator sets the clock.
     wall_clock: i64,
     /// Provides the type of the network. It opens no connections.
     real: RealEnv,

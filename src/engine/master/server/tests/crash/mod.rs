@@ -1,12 +1,14 @@
 //! Random calls to a master with a data directory on a simulated disk, with crashes and restarts.
 //!
-//! The code is that of the server: the lock around the state, the log and its thread, the snapshots, and the start from a directory. The
-//! runs replace the rest: threads run one at a time, clocks advance step by step, and clients and nodes are tables. The same seed repeats
-//! the same run.
+//! The code is that of the server: the lock around the state, the log and its thread, the
+//! snapshots, and the start from a directory. The runs replace the rest: threads run one at a time,
+//! clocks advance step by step, and clients and nodes are tables. The same seed repeats the same
+//! run.
 //!
-//! A process stops at a random operation of the disk, between two operations, or after SIGTERM. Then the host may lose power. Some
-//! processes get errors from the disk. After each step, every object and every leased reader must find its own bytes. After each start, the
-//! directory must contain the promised changes, and the state must equal the one that the last process had.
+//! A process stops at a random operation of the disk, between two operations, or after SIGTERM.
+//! Then the host may lose power. Some processes get errors from the disk. After each step, every
+//! object and every leased reader must find its own bytes. After each start, the directory must
+//! contain the promised changes, and the state must equal the one that the last process had.
 
 mod calls;
 mod check;

@@ -1,4 +1,5 @@
-//! One process of the master: the production code of the server with its threads, which run one at a time.
+//! One process of the master: the production code of the server with its threads, which run one at
+//! a time.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -77,7 +78,8 @@ pub(super) enum CallOutcome {
 }
 
 impl CallOutcome {
-    /// The segment is removed before the response arrives. A write that begins afterwards ends until `end`.
+    /// The segment is removed before the response arrives. A write that begins afterwards ends
+    /// until `end`.
     pub(super) fn limit_transfers(&mut self, segment: SegmentId, end: u64) {
         if let CallOutcome::Started(writer) = self
             && writer.ranges.iter().any(is_in(segment))
@@ -137,7 +139,8 @@ impl<'a> Process<'a> {
         answered.chain(self.waiting.iter_mut().flat_map(|waiting| &mut waiting.answered))
     }
 
-    /// A call that may be sent again, because its caller does not wait any longer for the response, and the change that it made.
+    /// A call that may be sent again, because its caller does not wait any longer for the response,
+    /// and the change that it made.
     pub(super) fn resendable(&self) -> Option<(CallOutcome, u64)> {
         let mut responses = self.waiting.iter().flat_map(|waiting| &waiting.answered);
         let is_resendable = |response: &&PendingResponse| {

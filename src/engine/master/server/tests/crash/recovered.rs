@@ -58,7 +58,8 @@ impl RecoveredData {
 }
 
 impl World {
-    /// Compares the directory with the changes that processes have made. Afterwards, the changes that it does not contain are lost.
+    /// Compares the directory with the changes that processes have made. Afterwards, the changes
+    /// that it does not contain are lost.
     pub(super) fn check_recovered(&mut self, found: &RecoveredData) {
         let last = found.report.last_sequence;
         if let Some((sequence, error)) = found.report.damaged_snapshots.first() {
@@ -83,7 +84,8 @@ impl World {
         self.check_replay(last);
     }
 
-    /// Adds the first change of a process that ended before it could serve, if the directory contains it.
+    /// Adds the first change of a process that ended before it could serve, if the directory
+    /// contains it.
     fn add_first_change(&mut self, found: &RecoveredData) {
         if found.report.last_sequence > self.trace.count() {
             assert_eq!(found.report.last_sequence, self.trace.count() + 1);
@@ -116,7 +118,8 @@ impl World {
         }
     }
 
-    /// Applies all changes since the directory was created to an empty state, and compares the digest after each.
+    /// Applies all changes since the directory was created to an empty state, and compares the
+    /// digest after each.
     pub(super) fn check_each_change(&self) {
         let mut standby = StandbyState::new(self.policy());
         for (nth, change) in self.trace.changes.iter().enumerate().filter(|(_, change)| !change.payload.is_empty()) {

@@ -230,7 +230,8 @@ impl World {
         self.clock.advance(self.rng.below(away) as u64);
     }
 
-    /// Handles the loss of the data. Nodes and clients start again, because the new state does not contain their objects.
+    /// Handles the loss of the data. Nodes and clients start again, because the new state does not
+    /// contain their objects.
     fn forget_data(&mut self) {
         self.trace.changes.clear();
         self.finished.clear();
@@ -246,7 +247,8 @@ impl World {
     }
 }
 
-/// Whether a directory is refused because it is marked as invalid, or because a process was interrupted while it marked it.
+/// Whether a directory is refused because it is marked as invalid, or because a process was
+/// interrupted while it marked it.
 fn is_of_marker(error: &JournalError) -> bool {
     match error {
         JournalError::Invalidated { .. } => true,

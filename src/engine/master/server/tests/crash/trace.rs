@@ -1,4 +1,5 @@
-//! The changes of a running master, for the checks: the records of each change, and the state after it.
+//! The changes of a running master, for the checks: the records of each change, and the state after
+//! it.
 
 use super::env::CrashEnv;
 use crate::server::shared::MasterShared;
@@ -64,7 +65,8 @@ pub(super) fn key_number(name: &[u8]) -> u64 {
     name[4..].iter().fold(0, |number, digit| 10 * number + u64::from(digit - b'0'))
 }
 
-/// The changes that the directory's processes have made and not lost. Change number n is at index n - 1.
+/// The changes that the directory's processes have made and not lost. Change number n is at index n
+/// - 1.
 #[derive(Debug)]
 pub(super) struct ChangeTrace {
     pub changes: Vec<TracedChange>,

@@ -36,8 +36,8 @@ impl World {
         }
     }
 
-    /// Limits the time of the writes to a segment that was removed. Their puts can no longer end, and a write in progress ends within the
-    /// discard time.
+    /// Limits the time of the writes to a segment that was removed. Their puts can no longer end,
+    /// and a write in progress ends within the discard time.
     pub(super) fn limit_transfers(&mut self, segment: SegmentId) {
         let end = self.ms() + DISCARD;
         for writer in self.writers.iter_mut().filter(|writer| writer.ranges.iter().any(is_in(segment))) {
@@ -57,7 +57,8 @@ impl World {
     }
 }
 
-/// Whether a range is in the memory of a segment. Segments are mounted at addresses that contain their ids.
+/// Whether a range is in the memory of a segment. Segments are mounted at addresses that contain
+/// their ids.
 pub(super) fn is_in(segment: SegmentId) -> impl Fn(&AddressRange) -> bool {
     move |range| (range.0 >> 20) & 0xf_ffff == segment.0
 }

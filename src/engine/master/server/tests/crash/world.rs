@@ -1,4 +1,5 @@
-//! Everything that exists in a run: the disk, the master's processes one after another, nodes, readers and writers.
+//! Everything that exists in a run: the disk, the master's processes one after another, nodes,
+//! readers and writers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -211,7 +212,8 @@ impl World {
         self.counts.count_many("changes", self.trace.made);
     }
 
-    /// Performs one random call or event, the work of the master's threads meanwhile, and all checks.
+    /// Performs one random call or event, the work of the master's threads meanwhile, and all
+    /// checks.
     pub(super) fn step(&mut self, process: &mut Process<'_>) {
         self.operations += 1;
         self.counts.count("operations");
@@ -245,7 +247,8 @@ impl World {
         self.check(process);
     }
 
-    /// Time passes. Mostly, the ticker is planned for its end, so that it does not count as a stall of the master.
+    /// Time passes. Mostly, the ticker is planned for its end, so that it does not count as a stall
+    /// of the master.
     fn pass(&mut self, process: &mut Process<'_>) {
         let ms = if self.chance(3) { 3_000 } else { 200 };
         let ms = self.rng.below(ms) as u64;

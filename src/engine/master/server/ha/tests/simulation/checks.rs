@@ -16,7 +16,8 @@ const OPERATOR_PAUSE: u64 = 15_000_000;
 const RESUMED: u64 = 10_000_000;
 
 impl World {
-    /// Ends the run at a broken rule. Outside the assumptions, it continues, unless memory was allocated twice.
+    /// Ends the run at a broken rule. Outside the assumptions, it continues, unless memory was
+    /// allocated twice.
     pub(super) fn judge(&mut self, result: Result<(), Violation>) -> Result<(), Violation> {
         match result {
             Err(violation) if self.plan.is_outside && !matches!(violation, Violation::AllocatedTwice { .. }) => {
@@ -69,8 +70,9 @@ impl World {
         self.model.lose_all();
     }
 
-    /// With `wait`, no copy that may be elected may be left: the last one has ended, was not listed yet, or was to be promoted without its
-    /// objects (`async`). An operator then deletes the sync record, as in high-availability.md.
+    /// With `wait`, no copy that may be elected may be left: the last one has ended, was not listed
+    /// yet, or was to be promoted without its objects (`async`). An operator then deletes the sync
+    /// record, as in high-availability.md.
     pub(super) fn recover_as_operator(&mut self) {
         let is_lost = || {
             let is_any_listed = |sync: &SyncRecord| self.nodes.iter().any(|node| sync.includes(node.member()));
@@ -103,7 +105,8 @@ impl World {
         let process = self.nodes[nth].process.as_ref();
         let is_replaced = process.is_some_and(|it| it.hub.view(it.shared.env.boottime()).last > 0);
         if is_replaced && self.crashed_at + SNAPSHOT_END_MAX > self.now {
-            // The snapshot was complete when its leader had ended, or ended before it could list the new copy.
+            // The snapshot was complete when its leader had ended, or ended before it could list
+            // the new copy.
             self.totals.unlisted_copies += 1;
             self.is_copy_lost = true;
         } else {
@@ -143,7 +146,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks, some time after the last fault, that there is a leader, all standbys are in sync, and puts succeed. Returns the leader.
+    /// Checks, some time after the last fault, that there is a leader, all standbys are in sync,
+    /// and puts succeed. Returns the leader.
     pub(super) fn check_service(&self) -> Result<usize, Violation> {
         let listed = self.etcd.sync().map_or(0, |sync| sync.in_sync.len());
         let Some(leader) = self.leader().filter(|_| listed + 1 == self.nodes.len()) else {

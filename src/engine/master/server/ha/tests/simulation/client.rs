@@ -1,4 +1,5 @@
-//! A simulated client: its process has a segment, and writes, reads and removes keys, one call at a time.
+//! A simulated client: its process has a segment, and writes, reads and removes keys, one call at a
+//! time.
 
 use std::sync::Arc;
 
@@ -75,7 +76,8 @@ const READ_LIMIT: u64 = 4_000_000;
 /// A writer writes to its memory, and ends the write, for less time than the memory is kept for it.
 const WRITE_LIMIT: u64 = 4_000_000;
 const END_LIMIT: u64 = 8_000_000;
-/// A message in the network, or in the buffers of a host that was stopped, arrives this much later at most.
+/// A message in the network, or in the buffers of a host that was stopped, arrives this much later
+/// at most.
 const LATE: usize = 20_000_000;
 /// Maximum number of times for which a client sends the end of a write whose response is lost.
 const ENDS_SENT_MAX: u32 = 2;
@@ -222,7 +224,8 @@ impl World {
         // While etcd is down, the watch reports nothing, so the client uses the former leader.
         let node = self.clients[nth].leader;
         self.clients[nth].target = node;
-        // A client that finds no leader may expire at a leader that is cut off from etcd, while other clients are still connected to it.
+        // A client that finds no leader may expire at a leader that is cut off from etcd, while
+        // other clients are still connected to it.
         let client = &self.clients[nth];
         if node.is_none()
             && client.last_answered + CLIENT_SILENCE < self.now
@@ -274,7 +277,8 @@ impl World {
         concluded.map(|_| ())
     }
 
-    /// Interprets the response to a request. Returns the pause until the next call; `None` if the client waits for something else.
+    /// Interprets the response to a request. Returns the pause until the next call; `None` if the
+    /// client waits for something else.
     fn conclude(&mut self, nth: usize, sent: SentRequest, reply: Reply) -> Result<Option<u64>, Violation> {
         let SentRequest { operation, at: sent, before } = sent;
         let is_after_stop = sent >= self.clients[nth].stopped_until;

@@ -1,5 +1,5 @@
-//! The environment of a simulated process: its clocks, timers and random numbers. Work of other threads runs on the only thread, after a
-//! random time.
+//! The environment of a simulated process: its clocks, timers and random numbers. Work of other
+//! threads runs on the only thread, after a random time.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -67,7 +67,8 @@ impl SimEnv {
         SimEnv { fabric, net, node, incarnation, clock, times, rng: Arc::new(Mutex::new(rng)) }
     }
 
-    /// The kernel may stop a thread at any time, to run others. Here, it stops one call in eight, for up to 0.26 s.
+    /// The kernel may stop a thread at any time, to run others. Here, it stops one call in eight,
+    /// for up to 0.26 s.
     pub(super) async fn preempt(&self) {
         if self.below(8) == 0 {
             let us = 1 << self.below(19);

@@ -140,7 +140,8 @@ impl SimEtcd {
         TxnOutcome::Done(self.revision)
     }
 
-    /// Deletes the key and writes the sync record, if the key is that of the transaction and the record is unchanged.
+    /// Deletes the key and writes the sync record, if the key is that of the transaction and the
+    /// record is unchanged.
     pub(crate) fn delete_key(&mut self, txn: &HandOverTxn) -> TxnOutcome {
         if !self.is_unchanged(txn.view, &txn.address, txn.expected_sync) {
             return TxnOutcome::Refused;

@@ -120,7 +120,8 @@ pub(super) enum Event {
         address: String,
         request: Request,
     },
-    /// A master sends a response, as the leader of this view. `None`: it has handed over in the meantime.
+    /// A master sends a response, as the leader of this view. `None`: it has handed over in the
+    /// meantime.
     Answered {
         node: usize,
         client: usize,

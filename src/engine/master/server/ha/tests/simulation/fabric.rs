@@ -1,6 +1,8 @@
-//! The state that the processes of a simulation share: its time, their timers, connections and requests to etcd.
+//! The state that the processes of a simulation share: its time, their timers, connections and
+//! requests to etcd.
 //!
-//! The processes add events; the [`World`](super::world::World) takes them in the order of their time.
+//! The processes add events; the [`World`](super::world::World) takes them in the order of their
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -149,7 +151,8 @@ impl FabricState {
         self.next_connection
     }
 
-    /// Random numbers for something with this number. They do not depend on the order in which tasks run.
+    /// Random numbers for something with this number. They do not depend on the order in which
+    /// tasks run.
     pub(super) fn rng(&self, number: u64) -> Rng {
         Rng::new(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

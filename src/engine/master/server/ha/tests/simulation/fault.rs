@@ -214,7 +214,8 @@ impl World {
         (0..self.nodes.len()).find(|nth| self.nodes[*nth].is_leader())
     }
 
-    /// A node has reached a stage. If it is the planned one, it, or another node, will have a fault within two milliseconds.
+    /// A node has reached a stage. If it is the planned one, it, or another node, will have a fault
+    /// within two milliseconds.
     pub(super) fn note_stage(&mut self, nth: usize, stage: HaStage) {
         if std::mem::replace(&mut self.nodes[nth].stage, stage) == stage || self.planned_stage != Some(stage) {
             return;
@@ -232,7 +233,8 @@ impl World {
         self.after(wait, Event::StageFault { node: nth, stage, fault });
     }
 
-    /// Injects a fault that was planned for a stage, and counts it if the node is still at this stage.
+    /// Injects a fault that was planned for a stage, and counts it if the node is still at this
+    /// stage.
     pub(super) fn inject_at_stage(&mut self, node: usize, stage: HaStage, fault: Fault) {
         let is_there = self.nodes[node].probe().2 == stage;
         let before = self.totals.effective;
@@ -271,8 +273,8 @@ impl World {
         }
     }
 
-    /// Ends a process that has received a request to end, and starts another one later. If its copy is the last one and no hand-over has
-    /// begun, it takes longer to end.
+    /// Ends a process that has received a request to end, and starts another one later. If its copy
+    /// is the last one and no hand-over has begun, it takes longer to end.
     pub(super) fn end_process(&mut self, nth: usize, has_begun: bool) {
         if !has_begun && !self.may_crash(nth) {
             let incarnation = self.nodes[nth].incarnation;
@@ -288,8 +290,8 @@ impl World {
         }
     }
 
-    /// A process may crash only if another copy has everything, because an acknowledged change cannot survive the loss
-    /// of all copies.
+    /// A process may crash only if another copy has everything, because an acknowledged change
+    /// cannot survive the loss of all copies.
     pub(super) fn may_crash(&self, nth: usize) -> bool {
         let Some(sync) = self.etcd.sync() else { return false };
         let has_all = |other: &usize| {

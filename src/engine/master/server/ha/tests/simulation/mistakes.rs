@@ -59,7 +59,8 @@ fn detect(mistake: HaMistake, first: u64) -> Option<u64> {
     found
 }
 
-/// Each with a seed that detects it. If a change of the code moves that to a later seed, the test takes longer.
+/// Each with a seed that detects it. If a change of the code moves that to a later seed, the test
+/// takes longer.
 const MISTAKES: [(HaMistake, u64); 17] = [
     (HaMistake::FenceNotChecked, 10),
     (HaMistake::AcknowledgementNotAwaited, 29),

@@ -1,30 +1,43 @@
-//! A cluster of masters on simulated hosts: etcd, the network, the disks and all clocks are simulated. The code of the masters is that of
-//! `serve master`: the core, the driver, the gate, the tail, the streams with their handshakes, the copies, the data directories, the ticker
-//! and the state.
+//! A cluster of masters on simulated hosts: etcd, the network, the disks and all clocks are
+//! simulated. The code of the masters is that of `serve master`: the core, the driver, the gate,
+//! the tail, the streams with their handshakes, the copies, the data directories, the ticker and
+//! the state.
 //!
-//! Not in the simulation: the RPC server, with its sockets and worker threads (a call passes the same admission, processing and commit
-//! without them); the requests of `EtcdElection` over HTTP; the threads for the log and for snapshots, whose steps run one at a time here;
-//! the start and the end of `MasterServer`.
+//! Not in the simulation: the RPC server, with its sockets and worker threads (a call passes the
+//! same admission, processing and commit without them); the requests of `EtcdElection` over HTTP;
+//! the threads for the log and for snapshots, whose steps run one at a time here; the start and the
+//! end of `MasterServer`.
 //!
-//! Clients put, upsert, revoke, read and remove keys, with one or two replicas, in segments that may be full, and write the same keys again, also
-//! after the outcome of a write is unknown. Each write has an ID of its own. Their processes stop, restart and unmount segments. Requests arrive twice, late, and after their clients have timed out. Nodes crash, pause, hand
-//! over, end and are cut off from each other, in one direction, too, and from etcd; etcd crashes, and its watches are late. A seed chooses the
-//! mode of acknowledgement, the policy for copies that are not in sync, data directories, how many changes a leader keeps, and how long it takes
-//! to make a copy ready. Checked ([`Violation`](report::Violation) has the rules):
+//! Clients put, upsert, revoke, read and remove keys, with one or two replicas, in segments that
+//! may be full, and write the same keys again, also after the outcome of a write is unknown. Each
+//! write has an ID of its own. Their processes stop, restart and unmount segments. Requests arrive
+//! twice, late, and after their clients have timed out. Nodes crash, pause, hand over, end and are
+//! cut off from each other, in one direction, too, and from etcd; etcd crashes, and its watches are
+//! late. A seed chooses the mode of acknowledgement, the policy for copies that are not in sync,
+//! data directories, how many changes a leader keeps, and how long it takes to make a copy ready.
+//! Checked ([`Violation`](report::Violation) has the rules):
 //!
-//! * no read within its lease returns bytes of another key or of an earlier write, also after a copy was promoted that may lack changes;
-//! * two masters can never answer at the same moment, and none answers after one that was elected later has answered;
-//! * a copy that has everything is not discarded while no other one exists, unless its leader ended before it listed the copy that replaces it;
-//! * some time after the last fault, and in some runs after each fault, all standbys are in sync and puts succeed; a hand-over then succeeds;
-//! * an acknowledged put is readable until it is removed, evicted or lost by a stated rule, and an acknowledged removal holds until the next put;
-//! * an object is complete only with the bytes of the write that has its memory, although requests arrive late and twice;
+//! * no read within its lease returns bytes of another key or of an earlier write, also after a
+//!   copy was promoted that may lack changes;
+//! * two masters can never answer at the same moment, and none answers after one that was elected
+//!   later has answered;
+//! * a copy that has everything is not discarded while no other one exists, unless its leader ended
+//!   before it listed the copy that replaces it;
+//! * some time after the last fault, and in some runs after each fault, all standbys are in sync
+//!   and puts succeed; a hand-over then succeeds;
+//! * an acknowledged put is readable until it is removed, evicted or lost by a stated rule, and an
+//!   acknowledged removal holds until the next put;
+//! * an object is complete only with the bytes of the write that has its memory, although requests
+//!   arrive late and twice;
 //! * no master allocates memory twice, even if clocks stand still and etcd loses data;
 //! * a copy that may lack changes is not promoted with `wait` and `sync`.
 //!
-//! `operation.rs` has the operations of the clients, `client.rs` chooses them, and `model.rs` has the responses that each key permits. `fault.rs`
-//! has the faults, and `checks.rs` the other checks.
+//! `operation.rs` has the operations of the clients, `client.rs` chooses them, and `model.rs` has
+//! the responses that each key permits. `fault.rs` has the faults, and `checks.rs` the other
+//! checks.
 //!
-//! Not checked: the end of evicted objects (any time is right), and lookups of changes whose responses were not sent.
+//! Not checked: the end of evicted objects (any time is right), and lookups of changes whose
+//! responses were not sent.
 
 mod checks;
 mod client;
@@ -142,7 +155,8 @@ fn no_acknowledged_put_is_lost_by_a_failover() {
     }
 }
 
-/// The rules that may be broken if clocks stand still or etcd loses data. SEMANTICS lists their effects.
+/// The rules that may be broken if clocks stand still or etcd loses data. SEMANTICS lists their
+/// effects.
 const BROKEN_OUTSIDE: [&str; 11] = [
     "HandOverFailed",
     "LastCopyDiscarded",
@@ -173,8 +187,8 @@ fn outside_the_assumptions_no_master_allocates_memory_twice() {
 #[cfg(debug_assertions)]
 const LATE_END: u64 = 4;
 
-/// An end of a write that arrives late completes a later write of the same key, which has not written its bytes yet, only if both have the same
-/// ID.
+/// An end of a write that arrives late completes a later write of the same key, which has not
+/// written its bytes yet, only if both have the same ID.
 #[cfg(debug_assertions)]
 #[test]
 fn a_late_end_completes_no_later_write_with_another_id() {

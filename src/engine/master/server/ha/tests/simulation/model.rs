@@ -1,11 +1,14 @@
 //! The expected state of each key, and the responses that it permits.
 //!
-//! A pinned or evictable key has one writer, and each client may remove it. A shared key has several writers, and only its bytes are checked. A
-//! response is checked against the last change of its key. That change must have ended before the request was sent, and no other one may have
-//! begun since. A lookup may also return a change whose response was not sent yet (SEMANTICS, "Reads after a failover").
+//! A pinned or evictable key has one writer, and each client may remove it. A shared key has
+//! several writers, and only its bytes are checked. A response is checked against the last change
+//! of its key. That change must have ended before the request was sent, and no other one may have
+//! begun since. A lookup may also return a change whose response was not sent yet (SEMANTICS,
+//! "Reads after a failover").
 //!
-//! A request may arrive after its client has timed out. A late end has the ID of its write, so it changes nothing else. A late removal, and a late
-//! start of an upsert, apply to the object that the key has then: while one of them is on its way, the key may be missing.
+//! A request may arrive after its client has timed out. A late end has the ID of its write, so it
+//! changes nothing else. A late removal, and a late start of an upsert, apply to the object that
+//! the key has then: while one of them is on its way, the key may be missing.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -38,8 +41,8 @@ struct KeyModel {
     state: KeyState,
     /// The writes that have begun, in the order of their numbers. The first one has the number 1.
     begun: Vec<BegunWrite>,
-    /// Number of requests that may change the key and have no result yet, and whether they overlap each other, late ones, or a loss of all
-    /// keys.
+    /// Number of requests that may change the key and have no result yet, and whether they overlap
+    /// each other, late ones, or a loss of all keys.
     in_flight: u32,
     is_contended: bool,
     /// The removals and the starts of upserts that may still arrive.
@@ -157,7 +160,8 @@ impl Model {
         }
     }
 
-    /// Checks a response, to a request that was sent at `sent`, that the key has no complete object.
+    /// Checks a response, to a request that was sent at `sent`, that the key has no complete
+    /// object.
     pub(super) fn check_missing(&self, key: &str, sent: u64) -> Result<(), Violation> {
         match self.settled_state(key) {
             KeyState::Stored { since, .. } if *since <= sent && self.slot(key).is_pinned => {
@@ -167,7 +171,8 @@ impl Model {
         }
     }
 
-    /// Checks such a response that the key has one. Returns the number of the oldest write that it may be of.
+    /// Checks such a response that the key has one. Returns the number of the oldest write that it
+    /// may be of.
     pub(super) fn check_found(&self, key: &str, sent: u64) -> Result<u32, Violation> {
         match self.settled_state(key) {
             KeyState::Removed { since } if *since <= sent => Err(Violation::Resurrected { key: key.to_owned() }),
@@ -176,8 +181,9 @@ impl Model {
         }
     }
 
-    /// The number of the oldest write whose bytes may be at an address of a complete object, according to a response to a request that was
-    /// sent at `sent`. A write that had this address before has completed the object, or a later one has.
+    /// The number of the oldest write whose bytes may be at an address of a complete object,
+    /// according to a response to a request that was sent at `sent`. A write that had this address
+    /// before has completed the object, or a later one has.
     pub(super) fn oldest_at(&self, key: &str, at: u64, sent: u64) -> u32 {
         let begun = self.keys.get(key).map_or(&[][..], |model| &model.begun);
         let last = begun.iter().rposition(|write| write.since <= sent && write.at.contains(&at));

@@ -1,4 +1,5 @@
-//! Connections between simulated processes: ordered, delayed, and held while their hosts are cut off from each other.
+//! Connections between simulated processes: ordered, delayed, and held while their hosts are cut
+//! off from each other.
 
 use std::collections::VecDeque;
 use std::io;
@@ -118,7 +119,8 @@ impl FabricState {
         }
     }
 
-    /// The host loses power: packets from it that have not arrived are lost. `is_silent`: the other sides receive no reset.
+    /// The host loses power: packets from it that have not arrived are lost. `is_silent`: the other
+    /// sides receive no reset.
     pub(super) fn lose_packets(&mut self, host: usize, is_silent: bool) {
         for connection in self.connections.values_mut() {
             for side in 0..2 {

@@ -128,7 +128,8 @@ impl World {
             EtcdRequest::Observe => {}
             EtcdRequest::Elect(txn) => {
                 outcome = self.etcd.elect(txn);
-                // It may end before it receives the result of its election. Its next process then leads.
+                // It may end before it receives the result of its election. Its next process then
+                // leads.
                 if matches!(outcome, TxnOutcome::Done(_)) && self.lossy_elections.contains(&number) {
                     self.note_lossy_promotion(node);
                 }

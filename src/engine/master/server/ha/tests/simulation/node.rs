@@ -57,7 +57,8 @@ impl Node {
         }
     }
 
-    /// Starts a process. Returns the copy that it has found, and its last change, if the copy keeps its ID.
+    /// Starts a process. Returns the copy that it has found, and its last change, if the copy keeps
+    /// its ID.
     pub(super) fn start(&mut self) -> Option<(MemberId, u64)> {
         let env = SimEnv::new(self.fabric.clone(), self.nth, self.incarnation, self.clock, self.times);
         self.fabric.state().accepting[self.nth] = Default::default();
@@ -100,7 +101,8 @@ impl Node {
         }
     }
 
-    /// The copy with objects that it has, or that is in its data directory. After a loss of power, that one may have got another ID.
+    /// The copy with objects that it has, or that is in its data directory. After a loss of power,
+    /// that one may have got another ID.
     pub(super) fn copy(&self) -> MemberId {
         if self.is_dropping() { MemberId(0) } else { self.member() }
     }

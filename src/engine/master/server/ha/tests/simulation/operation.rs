@@ -1,5 +1,5 @@
-//! The operations of clients, and their processing by a master. A new operation is added here; `client.rs` chooses it, and interprets
-//! its result.
+//! The operations of clients, and their processing by a master. A new operation is added here;
+//! `client.rs` chooses it, and interprets its result.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! A process of a simulated master: the driver, the gate, the tail, the data directory and the ticker are those of `serve master`. Its
-//! tasks run on a runtime of its own, on the simulation's only thread.
+//! A process of a simulated master: the driver, the gate, the tail, the data directory and the
+//! ticker are those of `serve master`. Its tasks run on a runtime of its own, on the simulation's
+//! only thread.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,8 +57,8 @@ struct Idle {
     waker: Mutex<Option<Waker>>,
 }
 
-/// The calls of clients in progress. One task polls them, in the order of their arrival, so that a run can be repeated: tokio wakes the
-/// tasks that wait for the same change in a random order.
+/// The calls of clients in progress. One task polls them, in the order of their arrival, so that a
+/// run can be repeated: tokio wakes the tasks that wait for the same change in a random order.
 #[derive(Default)]
 struct Calls {
     arrived: Mutex<Vec<Call>>,

@@ -92,7 +92,8 @@ pub(super) enum Violation {
     /// The put of the key was acknowledged, and the key is missing.
     #[error("the acknowledged key {key} is lost")]
     Lost { key: String },
-    /// A read within its lease found other bytes than those of a write of this key, from number `oldest` on.
+    /// A read within its lease found other bytes than those of a write of this key, from number
+    /// `oldest` on.
     #[error("a read of key {key}, write {oldest} or later, found the bytes of {found:?}")]
     OtherBytes { key: String, oldest: u32, found: Option<StoredValue> },
     /// A master has allocated memory that belongs to another of its objects.
@@ -168,7 +169,8 @@ pub(super) struct Totals {
     pub fast_paths: u64,
     pub reopened: u64,
     pub faults: BTreeMap<String, u64>,
-    /// Faults that had an effect while a node was at a stage: at this node itself, or at another one.
+    /// Faults that had an effect while a node was at a stage: at this node itself, or at another
+    /// one.
     pub stages: BTreeMap<HaStage, BTreeMap<String, u64>>,
 }
 

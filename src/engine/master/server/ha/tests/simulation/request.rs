@@ -13,8 +13,8 @@ use mcctl_net::rpc::{Admitted, Receipt, RpcService};
 
 /// The action of a master on a call.
 pub(super) enum ServeOutcome {
-    /// It sends a response, as the leader of this view. `None`: it has handed over since it processed the call, and its successor has the
-    /// result.
+    /// It sends a response, as the leader of this view. `None`: it has handed over since it
+    /// processed the call, and its successor has the result.
     Answered { reply: Reply, view: Option<u64> },
     /// It passes the connection on to its successor.
     Forwarded(String),
@@ -74,7 +74,8 @@ fn has_complete_object(state: &MasterState, key: &str) -> bool {
     found.is_some_and(|at| !state.objects[at].eviction.is_writing())
 }
 
-/// The number of objects, also of those that were displaced, to which the byte at an address belongs.
+/// The number of objects, also of those that were displaced, to which the byte at an address
+/// belongs.
 fn owners(state: &MasterState, at: u64) -> usize {
     let has = |replica: &ReplicaRecord, bytes: u64| {
         let base = state.segments.get(replica.segment).map(|mounted| mounted.segment.base);

@@ -1,4 +1,5 @@
-//! Calls of clients that end without a result: the response is lost, the call was not processed, or the client's process ends.
+//! Calls of clients that end without a result: the response is lost, the call was not processed, or
+//! the client's process ends.
 
 use super::client::SentRequest;
 use super::event::Event;
@@ -41,7 +42,8 @@ impl World {
         }
     }
 
-    /// The client mounts another segment from now on, and does not serve the memory of the one before, which a late request may mount again.
+    /// The client mounts another segment from now on, and does not serve the memory of the one
+    /// before, which a late request may mount again.
     pub(super) fn mount_another(&mut self, nth: usize) {
         self.last_number += 1;
         let client = &mut self.clients[nth];

@@ -41,9 +41,11 @@ pub(super) struct World {
     next_event: u64,
     pub(super) memory: Memory,
     pub(super) model: Model,
-    /// The segments whose objects may be lost at any time: they were unmounted, or the client sends no pings.
+    /// The segments whose objects may be lost at any time: they were unmounted, or the client sends
+    /// no pings.
     pub(super) unsafe_segments: BTreeSet<u64>,
-    /// The segments whose memory is no longer served: their processes have ended, or have unmounted them.
+    /// The segments whose memory is no longer served: their processes have ended, or have unmounted
+    /// them.
     pub(super) ended_segments: BTreeSet<u64>,
     /// The last number of a client's process or segment.
     pub(super) last_number: u64,
@@ -61,8 +63,8 @@ pub(super) struct World {
     pub(super) planned_stage: Option<HaStage>,
     /// Time at which the last copy that may be elected was lost.
     pub(super) operator_waits_since: Option<u64>,
-    /// The last complete copy may be lost: its process has received a request to end, or it was replaced by one that its leader had
-    /// not listed yet.
+    /// The last complete copy may be lost: its process has received a request to end, or it was
+    /// replaced by one that its leader had not listed yet.
     pub(super) is_copy_lost: bool,
     /// Time of the last crash of a node.
     pub(super) crashed_at: u64,
@@ -394,7 +396,8 @@ impl World {
         Ok(())
     }
 
-    /// Runs the tasks of a process that can continue, unless it is paused, and takes the events that they cause.
+    /// Runs the tasks of a process that can continue, unless it is paused, and takes the events
+    /// that they cause.
     pub(super) fn run_node(&mut self, nth: usize) {
         let node = &self.nodes[nth];
         if node.paused_until > self.now {
