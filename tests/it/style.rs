@@ -58,6 +58,23 @@ fn every_file_begins_with_what_it_holds() {
     assert_eq!(bare, [""; 0].map(PathBuf::from));
 }
 
+/// Tables and layouts of bytes, whose columns are aligned, may be wider.
+#[test]
+fn comments_have_at_most_100_columns() {
+    let files = [sources("src"), sources("tests"), sources("benches")].concat();
+    let mut long = Vec::new();
+    for (path, text) in files {
+        let comments = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"));
+        for (at, line) in comments.filter(|(_, line)| line.chars().count() > 100) {
+            let words = line.trim_start().trim_start_matches(['/', '!']).trim();
+            if !words.contains("  ") && !words.starts_with('|') {
+                long.push(format!("{}:{}", path.display(), at + 1));
+            }
+        }
+    }
+    assert_eq!(long, [""; 0]);
+}
+
 /// A busy machine exceeds any limit. A test waits with `wait_until` or `in_time`, and asserts a
 /// state or an order. The tests in `rdma` run alone in a virtual machine.
 #[test]

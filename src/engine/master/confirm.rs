@@ -8,13 +8,17 @@
 //! * `Ping` confirms all segments of the client, and the response is OK. Every process chooses its
 //!   client id at random, so the id proves that the process is the same. It also still holds each
 //!   of these segments:
-//!     * A client whose `UnmountSegment` fails because the master is away keeps the segment mounted and its memory registered. This is true
-//!       of upstream (`Client::UnmountSegment` in `mooncake-store/src/client_service.cpp`) and of `store::segment_manager`.
-//!     * A client whose `UnmountSegment` succeeded no longer has the segment, and neither do the records: the response to this
-//!       call waits, in every mode, until the record is durable ([`ClosedChange::needs_sync`]).
-//!     * A node of this project stops its pings before it unmounts at its end. Upstream's client stops them afterwards (`Client::~Client`),
-//!       so the last pings of a client that closes while the master restarts may confirm segments. The memory is registered until the
-//!       client has closed. Then transfers to it fail, and the client expires, as if its process had been killed.
+//!     * A client whose `UnmountSegment` fails because the master is away keeps the segment mounted
+//!       and its memory registered. This is true of upstream (`Client::UnmountSegment` in
+//!       `mooncake-store/src/client_service.cpp`) and of `store::segment_manager`.
+//!     * A client whose `UnmountSegment` succeeded no longer has the segment, and neither do the
+//!       records: the response to this call waits, in every mode, until the record is durable
+//!       ([`ClosedChange::needs_sync`]).
+//!     * A node of this project stops its pings before it unmounts at its end. Upstream's client
+//!       stops them afterwards (`Client::~Client`), so the last pings of a client that closes while
+//!       the master restarts may confirm segments. The memory is registered until the client has
+//!       closed. Then transfers to it fail, and the client expires, as if its process had been
+//!       killed.
 //! * The ping of a client that had not registered before the restart (no `ReMountSegment` since its
 //!   first mount, or superseded) confirms nothing. The response is "remount".
 //! * `ReMountSegment` confirms the listed segments that are equal in every field, as upstream
