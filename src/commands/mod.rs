@@ -160,7 +160,7 @@ enum ServeCommand {
     Sim(Box<serve::sim::Args>),
 }
 
-/// Flags that [`gflags`] parses.
+/// Flags that [`cli::gflags`] parses.
 #[derive(Debug, Args)]
 struct RawFlags {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
@@ -329,7 +329,7 @@ fn own_flags(command: &str) -> Vec<String> {
 }
 
 /// The service that the first two words specify, and its flags. clap does not parse these flags;
-/// [`gflags`] does.
+/// [`cli::gflags`] does.
 fn service_of(args: &[String]) -> Option<(ServiceKind, &[String])> {
     let (_, rest) = args.split_first()?;
     let ([first, second], rest) = rest.split_first_chunk::<2>()?;
