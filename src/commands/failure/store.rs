@@ -21,6 +21,10 @@ async fn with_memory(failure: Failure, master: &MasterTarget) -> Failure {
     let admin = master.admin().ok().filter(|_| !master.is_admin_unknown());
     let Some(admin) = admin else { return failure };
     match admin.segments().await {
+        Ok(segments) if segments.is_empty() => Failure {
+            what: failure.what.replace("no segment has enough free memory", "no node has mounted a segment"),
+            ..failure.next("start a node (mcctl serve store), or wait for it: mcctl status shows the segments")
+        },
         Ok(segments) => failure.found(memory_text(&segments)),
         Err(_) => failure,
     }
@@ -44,9 +48,6 @@ async fn with_missing_nodes(failure: Failure, master: &MasterTarget) -> Failure 
 
 /// The use of the segments' memory, and which of them accept no new objects.
 fn memory_text(segments: &[SegmentDetail]) -> String {
-    if segments.is_empty() {
-        return "no node has mounted a segment".to_owned();
-    }
     // Usage is reported by name, for all segments with the name together.
     let by_name: BTreeMap<&str, &SegmentDetail> =
         segments.iter().map(|segment| (segment.segment_name.as_str(), segment)).collect();

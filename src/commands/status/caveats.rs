@@ -24,8 +24,8 @@ pub(super) enum StatusCaveat {
     )]
     HeartbeatsMissed { segment: String, age: Duration, missed: u64, expires_s: Option<u64> },
     #[error(
-        "{segment}: two rows, because its process has restarted. The old client has sent no heartbeat for {}; its row and its objects are \
-         removed after {}",
+        "{segment}: two rows, because its process has restarted. The old client has sent no heartbeat for {}. Its objects cannot be \
+         read, and puts into its memory fail, until its row is removed after {}",
         show_duration(*.age), after(*.expires_s)
     )]
     Replaced { segment: String, age: Duration, expires_s: Option<u64> },

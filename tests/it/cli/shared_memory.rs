@@ -104,12 +104,21 @@ async fn a_killed_node_does_not_harm_its_clients() {
     assert!(shared.run(OpKind::Read, PATIENCE).await.is_err_and(|error| error.is_retryable()));
 }
 
+/// Whether all threads of a process are stopped.
+fn is_stopped(process: nix::unistd::Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let status = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("status"));
+    threads.flatten().all(|thread| status(thread).is_ok_and(|status| status.contains("State:\tT")))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_node_does_not_copy_after_the_deadline() {
     let shared = SharedNode::start().await;
     shared.write(7).await;
     let node = nix::unistd::Pid::from_raw(i32::try_from(shared.node.pid()).expect("a process ID"));
     nix::sys::signal::kill(node, Signal::SIGSTOP).expect("it runs");
+    // The signal stops each thread a little later.
+    crate::peer::process::wait_until("the node to be stopped", PATIENCE, || is_stopped(node));
     shared.buffer.fill(0, shared.buffer.len(), 8).expect("in range");
     let error = shared.run(OpKind::Write, Duration::from_millis(200)).await.expect_err("it is stopped");
     assert!(matches!(error, TransferError::Timeout { .. }) && error.may_still_land(), "{error}");

@@ -136,7 +136,8 @@ pub(super) async fn run_ticker<E: Env>(master: MasterHandle<E>, mut stopping: wa
                 // leads.
                 true => tracing::warn!("this process did not run for {stalled} ({cause})"),
                 false => tracing::warn!(
-                    "this process did not run for {stalled} ({cause}): the limits of clients are extended by up to {extension}"
+                    "this process did not run for {stalled} ({cause}): calls waited. No node was removed in this time, and each \
+                     has up to {extension} more to call"
                 ),
             }
         }

@@ -1,5 +1,5 @@
-//! Values of the C enumerations. Values returned by the library are plain numbers, because a newer library may define
-//! more values.
+//! Values of the C enumerations. Values returned by the library are plain numbers, because a newer
+//! library may define more values.
 
 use std::ops::{BitAnd, BitOr, BitOrAssign};
 

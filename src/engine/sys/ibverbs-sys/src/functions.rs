@@ -6,8 +6,8 @@ use std::ptr::null_mut;
 use crate::library::{absent, loaded};
 use crate::structs::*;
 
-/// Declares each function once: the field for its address, its symbol lookup, and a wrapper that calls it. If the
-/// symbol was not found, the wrapper returns the value after `else`.
+/// Declares each function once: the field for its address, its symbol lookup, and a wrapper that
+/// calls it. If the symbol was not found, the wrapper returns the value after `else`.
 macro_rules! functions {
     ($( $(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $answer:ty, else $absent:expr; )*) => {
         pub(crate) struct Symbols {
@@ -19,8 +19,9 @@ macro_rules! functions {
             pub(crate) fn look_up(find: impl Fn(&str) -> *mut c_void) -> Symbols {
                 Symbols {
                     $(
-                        // SAFETY: a pointer and an optional function pointer have the same size, and null is `None`.
-                        // The library function with this name has this signature: ABI IBVERBS_1.1 never changes a signature.
+                        // SAFETY: a pointer and an optional function pointer have the same size,
+                        // and null is `None`. The library function with this name has this
+                        // signature: ABI IBVERBS_1.1 never changes a signature.
                         $name: unsafe {
                             std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($type),*) -> $answer>>(
                                 find(stringify!($name)),
@@ -35,7 +36,8 @@ macro_rules! functions {
             $(#[$doc])*
             pub unsafe fn $name($($arg: $type),*) -> $answer {
                 match loaded().ok().and_then(|symbols| symbols.$name) {
-                    // SAFETY: the caller follows the C function's rules, and the address is that of the C function.
+                    // SAFETY: the caller follows the C function's rules, and the address is that of
+                    // the C function.
                     Some(call) => unsafe { call($($arg),*) },
                     None => {
                         absent();
@@ -64,9 +66,11 @@ functions! {
     fn ibv_close_device(context: *mut ibv_context) -> c_int, else libc::ENOSYS;
     /// Queries the device attributes.
     fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int, else libc::ENOSYS;
-    /// Queries the attributes of a port. Writes only the fields of an [`ibv_port_attr`] up to `flags`.
+    /// Queries the attributes of a port. Writes only the fields of an [`ibv_port_attr`] up to
+    /// `flags`.
     fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut _compat_ibv_port_attr) -> c_int, else libc::ENOSYS;
-    /// Queries all used entries of all GID tables of a device. Returns their number, or a negative error number.
+    /// Queries all used entries of all GID tables of a device. Returns their number, or a negative
+    /// error number.
     fn _ibv_query_gid_table(
         context: *mut ibv_context, entries: *mut ibv_gid_entry, max_entries: usize, flags: u32, entry_size: usize,
     ) -> isize, else -(libc::ENOSYS as isize);
@@ -76,7 +80,8 @@ functions! {
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int, else libc::ENOSYS;
     /// Registers a memory region.
     fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr, else null_mut();
-    /// Registers a memory region at a chosen address, with optional flags that older kernels ignore.
+    /// Registers a memory region at a chosen address, with optional flags that older kernels
+    /// ignore.
     fn ibv_reg_mr_iova2(
         pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint,
     ) -> *mut ibv_mr, else null_mut();

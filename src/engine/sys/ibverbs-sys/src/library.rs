@@ -30,7 +30,8 @@ pub fn library() -> Result<(), &'static LoadError> {
     loaded().map(|_| ())
 }
 
-/// Whether the library exports `ibv_reg_mr_iova2`, which accepts optional access flags (rdma-core 28).
+/// Whether the library exports `ibv_reg_mr_iova2`, which accepts optional access flags (rdma-core
+/// 28).
 pub fn has_reg_mr_iova2() -> bool {
     loaded().is_ok_and(|symbols| symbols.ibv_reg_mr_iova2.is_some())
 }
@@ -47,11 +48,12 @@ pub(crate) fn absent() -> c_int {
 }
 
 fn open() -> Result<Symbols, LoadError> {
-    // SAFETY: FILE is NUL-terminated. Loading runs the library's constructors, and libibverbs has none that touches our
-    // state. The handle is never closed, so looked-up symbols stay valid.
+    // SAFETY: FILE is NUL-terminated. Loading runs the library's constructors, and libibverbs has
+    // none that touches our state. The handle is never closed, so looked-up symbols stay valid.
     let handle = unsafe { libc::dlopen(FILE.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        // SAFETY: no arguments. The message, if any, is valid until this thread next calls the loader.
+        // SAFETY: no arguments. The message, if any, is valid until this thread next calls the
+        // loader.
         let text = unsafe { libc::dlerror() };
         if text.is_null() {
             return Err(LoadError(format!("cannot open {}", FILE.to_string_lossy())));
@@ -62,7 +64,8 @@ fn open() -> Result<Symbols, LoadError> {
     Ok(Symbols::look_up(|name| symbol(handle, name)))
 }
 
-/// Returns the address of `name`, or null if the library does not export it. If several versions exist, returns the newest.
+/// Returns the address of `name`, or null if the library does not export it. If several versions
+/// exist, returns the newest.
 fn symbol(handle: *mut c_void, name: &str) -> *mut c_void {
     let name = CString::new(name).expect("function names contain no NUL byte");
     // SAFETY: `handle` was opened and is never closed. The name is NUL-terminated.

@@ -1,4 +1,5 @@
-//! The C structures. Structures that only the library allocates are declared up to the last field that is read here.
+//! The C structures. Structures that only the library allocates are declared up to the last field
+//! that is read here.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -14,7 +15,8 @@ macro_rules! zero_is_default {
     ($($name:ident)*) => { $(
         impl Default for $name {
             fn default() -> $name {
-                // SAFETY: all fields are numbers, arrays of numbers and raw pointers, for which zeros are valid.
+                // SAFETY: all fields are numbers, arrays of numbers and raw pointers, for which
+                // zeros are valid.
                 unsafe { std::mem::zeroed() }
             }
         }
@@ -69,7 +71,8 @@ pub struct ibv_device {
 /// An entry in a context's function table that is not called here.
 pub type ibv_unused_op = Option<unsafe extern "C" fn()>;
 
-/// A context's function table, in the same order as in C. Fields that begin with `_` are not called here.
+/// A context's function table, in the same order as in C. Fields that begin with `_` are not called
+/// here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_context_ops {
@@ -139,7 +142,8 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// The parameter type in the declaration of `ibv_query_port`: the beginning of an [`ibv_port_attr`].
+/// The parameter type in the declaration of `ibv_query_port`: the beginning of an
+/// [`ibv_port_attr`].
 #[repr(C)]
 pub struct _compat_ibv_port_attr {
     _opaque: [u8; 0],
@@ -216,7 +220,8 @@ pub struct ibv_cq {
     pub cqe: c_int,
 }
 
-/// A work completion. If the work request failed, only `wr_id`, `status`, `vendor_err` and `qp_num` are valid.
+/// A work completion. If the work request failed, only `wr_id`, `status`, `vendor_err` and `qp_num`
+/// are valid.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_wc {

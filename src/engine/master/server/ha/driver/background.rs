@@ -1,6 +1,7 @@
 //! The periodic work of the driver: it reports which changes are replicated, starts threads, and
 //! sends digests.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::server::ha::disk::HaDisk;
@@ -14,7 +15,7 @@ use mcctl_base::Mono;
 use mcctl_base::time::RoundedDuration;
 use mcctl_election::ElectionBackend;
 use mcctl_election::ha::message::{ClientPings, StateDigest};
-use mcctl_election::ha::{HaEvent, HaRole};
+use mcctl_election::ha::{HaEvent, HaRole, MemberId};
 use mcctl_sys::env::Env;
 
 /// Time between two ticks.
@@ -39,6 +40,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.watch_streams();
         self.report_not_promoted(now);
         self.report_no_standby(now);
+        self.report_returned_standbys();
         self.report_progress();
         self.leave_stalled_disk(now);
         self.start_log_threads();
@@ -79,6 +81,26 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             && self.repeated_messages.is_due(now, "", &why)
         {
             tracing::warn!("no master leads, and this standby is not promoted: {why}");
+        }
+    }
+
+    /// Logs that standbys are in sync again which never left the sync record, because it could not
+    /// be written without etcd. The others are reported with the new record.
+    fn report_returned_standbys(&mut self) {
+        if self.lost_standbys.is_empty() {
+            return;
+        }
+        let listed: BTreeSet<MemberId> = self.core.listed_standbys().iter().copied().collect();
+        self.lost_standbys.retain(|id| listed.contains(id));
+        let is_back = |id: MemberId| {
+            let mut standbys = self.core.standbys();
+            standbys.any(|(member, replica)| member == id && replica.is_connected && replica.is_in_sync())
+        };
+        let returned: Vec<MemberId> = self.lost_standbys.iter().copied().filter(|id| is_back(*id)).collect();
+        for id in returned {
+            self.lost_standbys.remove(&id);
+            let consequence = self.redundancy(None);
+            tracing::info!(%id, "standby {} is in sync again: {consequence}", self.standby_address(id));
         }
     }
 

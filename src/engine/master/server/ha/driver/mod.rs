@@ -23,7 +23,7 @@ mod snapshots;
 mod standbys;
 mod view;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -102,6 +102,8 @@ pub(in crate::server) struct HaDriver<E: Env, B> {
     /// The leader's last change, from its last ping.
     leader_last: u64,
     etcd_errors: EtcdErrors,
+    /// Standbys of the sync record that were reported as disconnected.
+    lost_standbys: BTreeSet<MemberId>,
     /// etcd has not responded since this time.
     etcd_silent_since: Option<Mono>,
     /// Limits repeated log messages.
@@ -168,6 +170,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             digests: 0,
             leader_last: 0,
             etcd_errors: EtcdErrors::default(),
+            lost_standbys: BTreeSet::new(),
             etcd_silent_since: None,
             repeated_messages: RepeatedMessages::default(),
             may_lack: None,

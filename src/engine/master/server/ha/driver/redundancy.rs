@@ -126,7 +126,7 @@ fn redundancy_text(config: &HaConfig, ready: usize, is_alone: bool) -> String {
         }
         (AckMode::Async, ..) => "this leader can hand over (--ha-ack async: a failover loses all keys)".to_owned(),
         (AckMode::Sync, 0, _) if is_alone => {
-            "no standby is connected: if this leader fails now, its keys are lost".to_owned()
+            "no standby is connected: if this leader fails now, its keys are lost, unless it restarts with its data directory".to_owned()
         }
         (AckMode::Sync, 0, NotInSyncPolicy::Wait) => {
             "a failover now loses keys: no other master can serve them (--when-not-in-sync wait)".to_owned()

@@ -179,6 +179,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         } else if self.core.listed_standbys().contains(&standby) {
             let consequence = self.redundancy(Some(standby));
             tracing::warn!(id = %standby, %error, "standby {address} has disconnected: {consequence}");
+            self.lost_standbys.insert(standby);
         } else {
             tracing::info!(id = %standby, %error, "standby {address} has disconnected");
         }
