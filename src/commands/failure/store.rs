@@ -17,14 +17,12 @@ use crate::engine::transfer::{TransferError, TransferStep};
 use crate::engine::upstream::SERIES;
 
 /// `failure`, with the use of the store's memory, if the master's admin HTTP endpoint reports it.
-async fn with_memory(failure: Failure, master: &MasterTarget) -> Failure {
-    let admin = master.admin().ok().filter(|_| !master.is_admin_unknown());
-    let Some(admin) = admin else { return failure };
+async fn with_memory(failure: Failure, master: &MasterTarget, what: &str) -> Failure {
+    let Ok(admin) = master.admin() else { return failure };
     match admin.segments().await {
-        Ok(segments) if segments.is_empty() => Failure {
-            what: failure.what.replace("no segment has enough free memory", "no node has mounted a segment"),
-            ..failure.next("start a node (mcctl serve store), or wait for it: mcctl status shows the segments")
-        },
+        Ok(segments) if segments.is_empty() => Failure::no(format!("cannot {what}: no node has mounted a segment"))
+            .tried(failure.tried.unwrap_or_default())
+            .next("start a node (mcctl serve store), or wait for it: mcctl status shows the segments"),
         Ok(segments) => failure.found(memory_text(&segments)),
         Err(_) => failure,
     }
@@ -32,8 +30,7 @@ async fn with_memory(failure: Failure, master: &MasterTarget) -> Failure {
 
 /// `failure`, with the number of restored replicas that cannot be read until their nodes call.
 async fn with_missing_nodes(failure: Failure, master: &MasterTarget) -> Failure {
-    let admin = master.admin().ok().filter(|_| !master.is_admin_unknown());
-    let Some(admin) = admin else { return failure };
+    let Ok(admin) = master.admin() else { return failure };
     let Ok(segments) = admin.segments().await else { return failure };
     match segments.iter().filter_map(|segment| segment.unconfirmed_replicas).sum() {
         0 => failure,
@@ -82,7 +79,7 @@ pub async fn explained(
     match error {
         StoreError::Transfer { source: TransferError::Device(_), .. } => failure,
         StoreError::Transfer { .. } => compared(failure, master, metadata).await,
-        StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => with_memory(failure, master).await,
+        StoreError::Refused { code: ErrorCode::NO_AVAILABLE_HANDLE, .. } => with_memory(failure, master, what).await,
         StoreError::Refused { code: ErrorCode::OBJECT_NOT_FOUND, .. } => with_missing_nodes(failure, master).await,
         _ => failure,
     }

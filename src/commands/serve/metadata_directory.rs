@@ -11,8 +11,9 @@ use crate::engine::journal::{
     DataDirPlan, DiskErrorPolicy, ExistingDataChoice, JournalError, ParseDiskErrorPolicyError, ParseSyncModeError,
     SyncMode,
 };
-use crate::engine::master::process::open_data_dir;
-use crate::engine::metadata::{KeyParsing, KeySpace, MetadataJournalError, MetadataJournalOptions, MetadataService};
+use crate::engine::metadata::{
+    KeyParsing, KeySpace, MetadataJournalError, MetadataJournalOptions, MetadataService, open_data_dir,
+};
 
 /// The data directory of a metadata service, and what chose it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -184,8 +184,7 @@ pub(super) async fn key_state<C>(master: &MasterTarget, calls: &MasterCalls<C>, 
 where
     C: Channel,
 {
-    if !master.is_admin_unknown()
-        && AdminClient::can_query(key)
+    if AdminClient::can_query(key)
         && let Ok(admin) = master.admin()
         && let Ok(found) = admin.replicas(&[key.to_owned()]).await
         && found.first().is_some_and(Option::is_some)
@@ -199,10 +198,10 @@ where
     }
 }
 
-/// The time until the master drops restored segments whose nodes have not called; `None` if there
-/// are none, or it does not report them.
+/// The time until the master drops restored segments whose nodes have not called; `None` without
+/// such segments, or if it does not report them.
 async fn missing_node(master: &MasterTarget) -> Option<Duration> {
-    let admin = master.admin().ok().filter(|_| !master.is_admin_unknown())?;
+    let admin = master.admin().ok()?;
     let segments = admin.segments().await.ok()?;
     segments.iter().filter_map(|segment| segment.unconfirmed_ms).max().map(Duration::from_millis)
 }

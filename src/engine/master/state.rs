@@ -96,8 +96,8 @@ pub struct MasterState {
     pub(super) freed: FreedRanges,
     /// The snapshot in progress.
     pub(super) walk: Option<Box<SnapshotWalk>>,
-    /// When restored segments that their clients have not confirmed are dropped. `None` if there
-    /// are none.
+    /// When restored segments that their clients have not confirmed are dropped; `None` without
+    /// such segments.
     pub(super) confirm_until: Option<Mono>,
     /// When confirmed segments of the restore accept new objects, if they do not yet.
     pub(super) open_at: Option<Mono>,

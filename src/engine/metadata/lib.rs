@@ -11,6 +11,7 @@
 pub mod admin;
 pub mod change;
 mod client;
+mod data_dir;
 pub mod discovery;
 mod journal;
 mod key;
@@ -21,6 +22,7 @@ mod store;
 mod uri;
 
 pub use client::{CallLimits, MetadataClient};
+pub use data_dir::open_data_dir;
 pub use journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
 pub use key::KeySpace;
 pub use service::{KeyParsing, MetadataService};

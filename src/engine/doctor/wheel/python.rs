@@ -1,5 +1,5 @@
-//! Finds the Python interpreter, and asks it which Mooncake wheel it imports. Nothing is judged
-//! here.
+//! Finds the Python interpreter, and runs a program in it that reports which Mooncake wheel it
+//! imports. `cause.rs` and `mod.rs` judge the report.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ pub struct WheelSearch {
     pub path: Vec<String>,
 }
 
-/// An installed wheel.
+/// A Mooncake wheel that `sys.path` contains.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Wheel {
     /// The distribution name, e.g. `mooncake-transfer-engine`.

@@ -20,16 +20,15 @@ use cleanup::MetadataCleaner;
 use mcctl_base::HostPort;
 use mcctl_election::EtcdElection;
 use mcctl_election::ha::HandOverProblem;
-use mcctl_journal::{DataDir, DataDirPlan, JournalError, Uuid};
+use mcctl_journal::{DataDirPlan, JournalError};
 use mcctl_metadata::{
     KeyParsing, KeySpace, METADATA_DIRECTORY, MetadataError, MetadataJournalError, MetadataJournalOptions,
-    MetadataService,
+    MetadataService, open_data_dir,
 };
 use mcctl_net::http::access::{AccessFiles, AccessTexts};
 use mcctl_net::http::{BindError, HttpAccess, HttpCredentials, HttpServer};
-use mcctl_sys::env::{Env, RealEnv, address_filter, wall_clock};
+use mcctl_sys::env::{Env, RealEnv, address_filter};
 use mcctl_sys::process_metrics;
-use mcctl_wire::json::file_name_of;
 
 /// How long a master that has handed over forwards connections before its process ends. Clients
 /// learn of the new leader in this time.
@@ -111,15 +110,6 @@ impl MasterDataPlan {
     pub fn of_records(&self) -> DataDirPlan {
         DataDirPlan { path: self.directory.path.join(METADATA_DIRECTORY), ..self.directory.clone() }
     }
-}
-
-/// Opens the directory of a service, with the time and the randomness of `env`. Existing data is
-/// kept, moved or removed, as planned.
-///
-/// # Errors
-/// The errors of [`DataDirPlan::open`].
-pub fn open_data_dir<E: Env>(plan: &DataDirPlan, env: &E) -> Result<DataDir, JournalError> {
-    plan.open(&file_name_of(wall_clock(env)), Uuid(u128::from(env.rng()) << 64 | u128::from(env.rng())))
 }
 
 /// Why a master process did not start, or must stop.
