@@ -1,9 +1,9 @@
 //! The etcd client against a real etcd. These tests need `/usr/bin/etcd` (Debian: `etcd-server`),
 //! so `.ci/run` runs them by name.
 
-use std::net::TcpListener;
+use std::fs::File;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::election::{self, ElectionBackend, ElectionWatch, EtcdElection};
@@ -19,20 +19,21 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::peer::process::{PATIENCE, free_port};
+
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// An etcd server on loopback. Dropping it ends it.
 pub struct EtcdProcess {
     child: Child,
     pub port: u16,
-    _data: TempDir,
+    data: TempDir,
 }
 
 impl EtcdProcess {
     pub async fn start(args: &[&str]) -> EtcdProcess {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let port = free();
-        let peer = free();
+        let port = free_port();
+        let peer = free_port();
         let data = tempfile::tempdir().unwrap();
         let client_url = format!("http://127.0.0.1:{port}");
         let peer_url = format!("http://127.0.0.1:{peer}");
@@ -44,20 +45,23 @@ impl EtcdProcess {
             .args(["--initial-cluster", &format!("t={peer_url}")])
             .args(args)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(File::create(data.path().join("log")).unwrap())
             .spawn()
             .expect("/usr/bin/etcd is installed");
-        let process = EtcdProcess { child, port, _data: data };
+        let mut process = EtcdProcess { child, port, data };
         if !args.is_empty() {
             return process;
         }
-        for _ in 0..300 {
-            if process.client().get("k").await.is_ok() {
-                return process;
+        let end = Instant::now() + PATIENCE;
+        while process.client().get("k").await.is_err() {
+            let exited = process.child.try_wait().unwrap();
+            if exited.is_some() || Instant::now() > end {
+                let log = std::fs::read_to_string(process.data.path().join("log")).unwrap();
+                panic!("etcd does not respond (exit {exited:?}): {log}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("etcd does not respond");
+        process
     }
 
     pub fn client(&self) -> EtcdClient {
@@ -149,7 +153,7 @@ async fn a_server_that_does_not_respond_leaves_the_outcome_unknown() {
 #[ignore = "needs etcd: .ci/run etcd"]
 async fn another_server_is_used_if_the_first_is_away() {
     let etcd = EtcdProcess::start(&[]).await;
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = free_port();
     let list = format!("etcd://127.0.0.1:{closed};127.0.0.1:{}", etcd.port);
     let client = EtcdClient::new(EtcdOptions::parse(&list, LIMIT).unwrap()).unwrap();
     assert!(client.txn(&create("k", "1", 0)).await.unwrap().succeeded);
@@ -367,7 +371,7 @@ async fn a_server_with_certificates_accepts_only_a_client_with_one() {
     };
     let certificate_file = path("cert.pem", &certificate);
     let key_file = path("key.pem", &key);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let url = format!("https://127.0.0.1:{port}");
     let _etcd = EtcdProcess::start(&[
         "--listen-client-urls",
