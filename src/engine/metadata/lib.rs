@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod backend;
 pub mod change;
 mod client;
 mod data_dir;
@@ -127,8 +128,8 @@ impl MetadataError {
 pub const METADATA_DIRECTORY: &str = "metadata";
 
 /// Maximum size of a record in bytes. A descriptor with 10,000 RDMA buffers on 16 devices takes
-/// about 5 MiB.
-pub const VALUE_BYTES_MAX: usize = 16 << 20;
+/// about 5 MiB. A log file of a master, of 16 MiB, contains each change as a whole.
+pub const VALUE_BYTES_MAX: usize = 15 << 20;
 
 /// The mistake in the use of TLS behind an error, and what to do. Empty if the error has another
 /// cause.

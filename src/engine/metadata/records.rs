@@ -16,11 +16,15 @@
 //! A write is decided first ([`MetadataTable::plan_put`] and the other plans), and its changes are
 //! then applied ([`MetadataTable::apply`]), so that they can be stored in between. The same changes
 //! in the same order lead to the same decisions.
+//!
+//! [`SharedTable`] is a table for several threads.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use crc32c::{crc32c, crc32c_append};
 use hashbrown::HashMap;
 
 use crate::change::MetadataChange;
@@ -38,6 +42,8 @@ pub struct MetadataTable {
     /// bytes and a few numbers.
     announced: EndpointWrites,
     writes: u64,
+    /// The sum of the hashes of all records ([`MetadataTable::digest`]).
+    digest: u64,
     limits: TableBounds,
 }
 
@@ -59,6 +65,8 @@ struct MetadataRecord {
     /// Number of the write that created the record. The number increases with every write to the
     /// table.
     written: u64,
+    /// Hash of key and value.
+    hash: u64,
     /// The owner is known to be dead (`rpc_meta` only). Not stored: without the mark, the owner is
     /// probed, which costs time, but no name.
     expired: bool,
@@ -186,7 +194,6 @@ impl MetadataTable {
             }
             MetadataChange::Remove { key } => match self.records.remove(&**key) {
                 Some(record) => {
-                    self.bytes -= key.len() + record.value.len();
                     self.withdraw(key, &record);
                     true
                 }
@@ -234,6 +241,12 @@ impl MetadataTable {
         }
     }
 
+    /// A digest of all keys and values. It does not depend on the order in which they were written.
+    /// 0 if there are no records.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.records.len()
@@ -267,18 +280,22 @@ impl MetadataTable {
         self.writes += 1;
         self.bytes += key.len() + value.len();
         // Copied, because a value from a connection shares the connection's read buffer.
-        let record = MetadataRecord { value: Bytes::copy_from_slice(value), written: self.writes, expired: false };
-        if let Some(endpoint) = announced_by(key, value) {
+        let value = Bytes::copy_from_slice(value);
+        let hash = record_hash(key, &value);
+        let record = MetadataRecord { value, written: self.writes, hash, expired: false };
+        if let Some(endpoint) = announced_by(key, &record.value) {
             self.announced.entry(endpoint).or_default().insert(record.written);
         }
+        self.digest = self.digest.wrapping_add(record.hash);
         if let Some(before) = self.records.insert(Bytes::copy_from_slice(key), record) {
-            self.bytes -= key.len() + before.value.len();
             self.withdraw(key, &before);
         }
     }
 
-    /// Removes the endpoint of a replaced or removed record.
+    /// Removes a replaced or removed record from the sums and from the announced endpoints.
     fn withdraw(&mut self, key: &[u8], record: &MetadataRecord) {
+        self.bytes -= key.len() + record.value.len();
+        self.digest = self.digest.wrapping_sub(record.hash);
         let Some(endpoint) = announced_by(key, &record.value) else { return };
         if let Some(times) = self.announced.get_mut(&endpoint) {
             times.remove(&record.written);
@@ -287,6 +304,35 @@ impl MetadataTable {
             }
         }
     }
+}
+
+/// A table that several threads use. Clones share the records.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTable(Arc<Mutex<MetadataTable>>);
+
+impl SharedTable {
+    /// A table with these records.
+    pub fn new(table: MetadataTable) -> SharedTable {
+        SharedTable(Arc::new(Mutex::new(table)))
+    }
+
+    /// Locks the table. Do not wait for anything while it is locked.
+    pub fn lock(&self) -> MutexGuard<'_, MetadataTable> {
+        // A panic while the table is locked leaves no partial change that matters: each record is
+        // written in one step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The hash of a record, for [`MetadataTable::digest`]. Masters of different releases compare it,
+/// so it never changes.
+fn record_hash(key: &[u8], value: &[u8]) -> u64 {
+    let crc = crc32c_append(crc32c_append(crc32c(&(key.len() as u64).to_le_bytes()), key), value);
+    let mut hash = u64::from(crc) | (value.len() as u64) << 32;
+    // The finalizer of SplitMix64: the sum of such hashes shows which records there are.
+    hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ hash >> 31
 }
 
 /// The key of the segment descriptor that belongs to the `rpc_meta` record `key`.

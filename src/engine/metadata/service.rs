@@ -6,20 +6,22 @@
 //! over. A dead client's records are actually removed. A stand-alone service parses keys like the
 //! Python server in the wheel ([`KeyParsing::Trimmed`]).
 //!
-//! Records are kept in memory, and with [`MetadataService::restored`] also in a data directory.
-//! Then a write is in the kernel before its response leaves, so a crash of the process loses no
-//! acknowledged write. See `store.rs`.
+//! Where the records are kept is up to a [`RecordBackend`]: in memory, in a data directory, or in the
+//! state of a master. A master of a cluster that does not lead forwards what it cannot answer.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use crate::backend::{NotServed, RecordBackend};
+use crate::forward::{ForwardError, MetadataForwarder, is_forwarded};
 use crate::journal::worker::JournalWorker;
 use crate::journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
-use crate::records::{RemovedRecords, WriteOutcome};
-use crate::store::RecordStore;
+use crate::records::{MetadataTable, PlannedWrite, RemovedRecords, SharedTable, WriteOutcome};
+use crate::store::{RecordStore, StoredRecords};
 use crate::{KeySpace, VALUE_BYTES_MAX, probe};
 use mcctl_base::HostPort;
 use mcctl_journal::{DataDir, JournalError};
@@ -47,18 +49,24 @@ pub enum KeyParsing {
     Trimmed,
 }
 
-#[derive(Debug)]
 struct MetadataShared<E> {
     env: E,
     parsing: KeyParsing,
     keys: KeySpace,
-    store: Arc<RecordStore>,
-    /// The thread of the data directory, if there is one.
-    worker: Option<JournalWorker>,
+    /// The records. Not set while a master that keeps them is starting.
+    backend: OnceLock<Arc<dyn RecordBackend>>,
+    /// Passes requests on to the master that leads; `None` outside of a cluster.
+    forwarder: Option<MetadataForwarder>,
     /// Limits concurrent owner probes. Above the limit, a conflicting write is refused without a
     /// probe.
     probes: Semaphore,
     requests: OnceLock<Arc<Requests>>,
+}
+
+impl<E> fmt::Debug for MetadataShared<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetadataShared").field("parsing", &self.parsing).finish_non_exhaustive()
+    }
 }
 
 impl<E> Clone for MetadataService<E> {
@@ -75,19 +83,19 @@ impl<E: Env> MetadataService<E> {
 
     /// Creates an empty service that parses keys according to `parsing`.
     pub fn with_parsing(env: E, keys: KeySpace, parsing: KeyParsing) -> MetadataService<E> {
-        MetadataService::of(env, keys, parsing, Arc::new(RecordStore::in_memory()), None)
+        let service = MetadataService::waiting(env, keys, parsing, None);
+        service.set_backend(Arc::new(SharedTable::default()));
+        service
     }
 
     /// Creates a service with the records in `dir`, which keeps all changes from now on. The
-    /// directory must be one of its own ([`METADATA_DIRECTORY`]). Waits for the disk.
+    /// directory must be one of its own. Waits for the disk.
     ///
     /// Marks of [`MetadataService::mark_owner_expired`] are not kept.
     ///
     /// # Errors
     /// The directory is damaged or of an unknown version, the disk reports an error, or the host
     /// cannot start a thread.
-    ///
-    /// [`METADATA_DIRECTORY`]: crate::METADATA_DIRECTORY
     pub fn restored(
         env: E,
         keys: KeySpace,
@@ -97,28 +105,37 @@ impl<E: Env> MetadataService<E> {
     ) -> Result<(MetadataService<E>, MetadataRestoreReport), MetadataJournalError> {
         let (store, report) = RecordStore::restored(dir, options)?;
         let store = Arc::new(store);
-        let worker = JournalWorker::start(store.clone(), env.clone())?;
+        let worker = Arc::new(JournalWorker::start(store.clone(), env.clone())?);
         report.log();
-        Ok((MetadataService::of(env, keys, parsing, store, Some(worker)), report))
+        let service = MetadataService::waiting(env.clone(), keys, parsing, None);
+        service.set_backend(Arc::new(StoredRecords { store, worker, env }));
+        Ok((service, report))
     }
 
-    fn of(
+    /// Creates a service that answers 503 until [`set_backend`](Self::set_backend) is called. What
+    /// the backend leaves to another master is passed on by `forwarder`.
+    pub fn waiting(
         env: E,
         keys: KeySpace,
         parsing: KeyParsing,
-        store: Arc<RecordStore>,
-        worker: Option<JournalWorker>,
+        forwarder: Option<MetadataForwarder>,
     ) -> MetadataService<E> {
+        let backend = OnceLock::new();
         let probes = Semaphore::new(PROBES_MAX);
         let requests = OnceLock::new();
-        MetadataService { shared: Arc::new(MetadataShared { env, parsing, keys, store, worker, probes, requests }) }
+        MetadataService { shared: Arc::new(MetadataShared { env, parsing, keys, backend, forwarder, probes, requests }) }
+    }
+
+    /// Serves these records. Only the first call has an effect.
+    pub fn set_backend(&self, backend: Arc<dyn RecordBackend>) {
+        let _ = self.shared.backend.set(backend);
     }
 
     /// Waits until the process must stop, because the data directory cannot be written. Writes are
     /// refused from then on. Never returns without a data directory.
     pub async fn failed(&self) -> JournalError {
-        match self.shared.store.journal() {
-            Some(journal) => journal.failure().await,
+        match self.shared.backend.get() {
+            Some(backend) => backend.failed().await,
             None => std::future::pending().await,
         }
     }
@@ -129,11 +146,9 @@ impl<E: Env> MetadataService<E> {
     /// # Errors
     /// The disk reports an error, now or before, and the service does not continue without it.
     pub async fn close(&self) -> Result<(), JournalError> {
-        let shared = self.shared.clone();
-        let close = move || shared.worker.as_ref().map_or(Ok(()), JournalWorker::close);
-        match tokio::task::spawn_blocking(close).await {
-            Ok(closed) => closed,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        match self.shared.backend.get() {
+            Some(backend) => backend.close().await,
+            None => Ok(()),
         }
     }
 
@@ -160,30 +175,45 @@ impl<E: Env> MetadataService<E> {
         http::start_with(self.shared.env.clone(), at, LIMITS, access, self.shared.clone()).await
     }
 
-    /// Removes both records of `name`, whose owner is permanently gone. If the data directory does
-    /// not accept the removal, they remain.
-    pub fn remove_segment(&self, name: &str) -> RemovedRecords {
-        let removed = self.shared.store.remove_segment(&self.shared.keys, name, self.shared.env.unix());
-        removed.unwrap_or_else(|error| {
-            tracing::warn!(%error, name, "cannot remove the metadata records of a segment");
-            RemovedRecords::default()
-        })
+    /// Removes both records of `name`, whose owner is permanently gone. If the removal cannot be
+    /// stored, they may remain.
+    pub async fn remove_segment(&self, name: &str) -> RemovedRecords {
+        let mut removed = RemovedRecords::default();
+        let plan = |table: &mut MetadataTable| {
+            let (found, changes) = table.plan_remove_segment(&self.shared.keys, name);
+            removed = found;
+            changes
+        };
+        let changed = match self.shared.backend() {
+            Ok(backend) => backend.change(Box::new(plan)).await,
+            Err(error) => Err(error),
+        };
+        match changed {
+            Ok(()) => removed,
+            Err(error) => {
+                tracing::warn!(%error, name, "cannot remove the metadata records of a segment");
+                RemovedRecords::default()
+            }
+        }
     }
 
     /// Marks the owner of `name` as expired. The owner's records remain, but the next process that
     /// requests the name gets it.
     pub fn mark_owner_expired(&self, name: &str) {
-        self.shared.store.mark_owner_expired(&self.shared.keys, name);
+        if let Ok(backend) = self.shared.backend() {
+            backend.table().lock().mark_owner_expired(&self.shared.keys, name);
+        }
     }
 
     /// Returns true if `name` has a segment descriptor.
     pub fn has_segment(&self, name: &str) -> bool {
-        self.shared.store.get(self.shared.keys.ram_key(name).as_bytes()).is_some()
+        let key = self.shared.keys.ram_key(name);
+        self.shared.backend().is_ok_and(|backend| backend.table().lock().get(key.as_bytes()).is_some())
     }
 
     /// Returns the number of records.
     pub fn records(&self) -> usize {
-        self.shared.store.len()
+        self.shared.backend().map_or(0, |backend| backend.table().lock().len())
     }
 }
 
@@ -220,41 +250,17 @@ impl<E: Env> Handler for MetadataShared<E> {
                 }
             };
         }
-        match request.method {
-            Method::GET => match self.store.get(&key) {
-                Some(value) => answer(StatusCode::OK, "application/json", value),
-                None => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
-            },
-            Method::PUT => match self.put(&key, &request.body).await {
-                Ok(WriteOutcome::Updated) => answer(StatusCode::OK, "", "metadata updated"),
-                Ok(WriteOutcome::Unchanged) => answer(StatusCode::OK, "", "metadata unchanged"),
-                Ok(WriteOutcome::Conflict { .. }) => {
-                    answer(StatusCode::BAD_REQUEST, "", "Duplicate rpc_meta key not allowed")
-                }
-                Ok(WriteOutcome::Full) => answer(StatusCode::INSUFFICIENT_STORAGE, "", "metadata table is full"),
-                Err(error) => not_stored(&error),
-            },
-            _ => match self.remove(&key).await {
-                Ok(true) => answer(StatusCode::OK, "", "metadata deleted"),
-                Ok(false) => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
-                Err(error) => not_stored(&error),
-            },
+        match self.answer(&request, &key).await {
+            Err(NotServed::NotLeading { leader }) => self.forward(&request, &key, leader).await,
+            Err(error) => not_served(&error),
+            Ok(response) => response,
         }
     }
 }
 
-/// Why a write was not stored.
-#[derive(Debug, thiserror::Error)]
-enum NotStored {
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    #[error("the service is stopping")]
-    Stopping,
-}
-
 /// A status that clients retry.
-fn not_stored(error: &NotStored) -> Response {
-    answer(StatusCode::SERVICE_UNAVAILABLE, "", format!("metadata not stored: {error}"))
+fn not_served(error: &NotServed) -> Response {
+    answer(StatusCode::SERVICE_UNAVAILABLE, "", error.to_string())
 }
 
 /// Decodes a key like a form field: `+` means a space, and surrounding whitespace (by Python's
@@ -270,38 +276,112 @@ fn trimmed(given: &str) -> Cow<'_, [u8]> {
 }
 
 impl<E: Env> MetadataShared<E> {
-    async fn put(&self, key: &[u8], value: &[u8]) -> Result<WriteOutcome, NotStored> {
-        let put = self.store.put(key, value, self.env.unix())?;
-        let put = match &put {
+    fn backend(&self) -> Result<&Arc<dyn RecordBackend>, NotServed> {
+        self.backend.get().ok_or(NotServed::Starting)
+    }
+
+    /// The response of this process.
+    async fn answer(&self, request: &HttpRequest, key: &[u8]) -> Result<Response, NotServed> {
+        Ok(match request.method {
+            Method::GET => match self.backend()?.get(key).await? {
+                Some(value) => answer(StatusCode::OK, "application/json", value),
+                None => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
+            },
+            Method::PUT => match self.put(key, &request.body).await? {
+                WriteOutcome::Updated => answer(StatusCode::OK, "", "metadata updated"),
+                WriteOutcome::Unchanged => answer(StatusCode::OK, "", "metadata unchanged"),
+                WriteOutcome::Conflict { .. } => {
+                    answer(StatusCode::BAD_REQUEST, "", "Duplicate rpc_meta key not allowed")
+                }
+                WriteOutcome::Full => answer(StatusCode::INSUFFICIENT_STORAGE, "", "metadata table is full"),
+            },
+            _ => match self.remove(key).await? {
+                true => answer(StatusCode::OK, "", "metadata deleted"),
+                false => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
+            },
+        })
+    }
+
+    /// The response of the master that leads, or of this one if it leads within [`FORWARD_FOR`].
+    /// `leader`: the address of the leader's metadata service, if it is known.
+    async fn forward(&self, request: &HttpRequest, key: &[u8], mut leader: Option<String>) -> Response {
+        let end = self.env.now() + FORWARD_FOR;
+        loop {
+            let mut problem = NotServed::NotLeading { leader: leader.clone() };
+            if is_forwarded(request) {
+                // The other master takes this one for the leader, and tries again.
+                return not_served(&problem);
+            }
+            if let (Some(forwarder), Some(at)) = (&self.forwarder, &leader) {
+                match forwarder.forward(at, request).await {
+                    Ok(response) if response.status() != StatusCode::SERVICE_UNAVAILABLE => return response,
+                    Err(ForwardError::Unknown { .. }) if request.method == Method::DELETE => {
+                        return not_served(&NotServed::Unknown);
+                    }
+                    // The same value can be written again.
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            if self.env.now() >= end {
+                return not_served(&problem);
+            }
+            self.env.sleep(FORWARD_PAUSE).await;
+            leader = match self.answer(request, key).await {
+                Err(NotServed::NotLeading { leader }) => leader,
+                Err(error) => {
+                    problem = error;
+                    return not_served(&problem);
+                }
+                Ok(response) => return response,
+            };
+        }
+    }
+
+    async fn put(&self, key: &[u8], value: &[u8]) -> Result<WriteOutcome, NotServed> {
+        let put = self.write(|table| table.plan_put(key, value)).await?;
+        match &put {
             WriteOutcome::Conflict { owner: Some(owner), current } => {
                 let Ok(_turn) = self.probes.try_acquire() else { return Ok(put) };
                 if probe::is_alive(&self.env, owner).await {
                     return Ok(put);
                 }
-                self.store.take_over(key, current, value, self.env.unix())?
+                self.write(|table| table.plan_take_over(key, current, value)).await
             }
-            _ => put,
-        };
-        self.commit().await?;
-        Ok(put)
-    }
-
-    async fn remove(&self, key: &[u8]) -> Result<bool, NotStored> {
-        let removed = self.store.remove(key, self.env.unix())?;
-        self.commit().await?;
-        Ok(removed)
-    }
-
-    /// Waits until all writes are stored, on another thread: the disk may be slow.
-    async fn commit(&self) -> Result<(), NotStored> {
-        if !self.store.needs_commit() {
-            return Ok(());
+            _ => Ok(put),
         }
-        let store = self.store.clone();
-        let committed = tokio::task::spawn_blocking(move || store.commit()).await;
-        committed.map_err(|_| NotStored::Stopping)?.map_err(NotStored::Journal)
+    }
+
+    async fn write<'a>(
+        &self,
+        plan: impl FnOnce(&mut MetadataTable) -> PlannedWrite<'a> + Send,
+    ) -> Result<WriteOutcome, NotServed> {
+        let mut outcome = None;
+        let plan = |table: &mut MetadataTable| {
+            let planned = plan(table);
+            outcome = Some(planned.outcome);
+            planned.changes
+        };
+        self.backend()?.change(Box::new(plan)).await?;
+        outcome.ok_or(NotServed::Unknown)
+    }
+
+    async fn remove(&self, key: &[u8]) -> Result<bool, NotServed> {
+        let mut is_found = false;
+        let plan = |table: &mut MetadataTable| {
+            let change = table.plan_remove(key);
+            is_found = change.is_some();
+            change.into_iter().collect()
+        };
+        self.backend()?.change(Box::new(plan)).await?;
+        Ok(is_found)
     }
 }
+
+/// Time for which a master that does not lead tries to reach the leader, or waits to be elected.
+/// Upstream's client waits 3 s for a response.
+const FORWARD_FOR: Duration = Duration::from_millis(2_400);
+/// Time between two attempts.
+const FORWARD_PAUSE: Duration = Duration::from_millis(50);
 
 /// Maximum number of concurrent probes.
 const PROBES_MAX: usize = 64;
@@ -309,6 +389,6 @@ const PROBES_MAX: usize = 64;
 const LIMITS: HttpLimits = HttpLimits {
     body_bytes_max: VALUE_BYTES_MAX,
     bodies_bytes_max: 8 * VALUE_BYTES_MAX,
-    answer: Duration::from_secs(2),
+    answer: Duration::from_secs(5),
     ..HttpLimits::SMALL
 };

@@ -1,36 +1,30 @@
 //! The table of records with its journal: every write is decided, appended to the log and applied
 //! while the table is locked.
 
-use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, ready};
 
-use crate::KeySpace;
-use crate::change::MetadataChange;
+use crate::backend::{NotServed, RecordBackend, TablePlan};
+use crate::journal::worker::JournalWorker;
 use crate::journal::{MetadataJournal, MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport, restore};
-#[cfg(test)]
-use crate::records::TableImage;
-use crate::records::{MetadataTable, PlannedWrite, RemovedRecords, WriteOutcome};
+use crate::records::SharedTable;
 use mcctl_base::Unix;
 use mcctl_journal::{DataDir, JournalError};
+use mcctl_sys::env::Env;
 
-/// The records, in memory or with a journal.
+/// The records, with a journal.
 ///
 /// A write is visible to readers before it is stored. Its response must wait for
 /// [`RecordStore::commit`], and so must a response that follows from an earlier write, such as
-/// [`WriteOutcome::Unchanged`].
+/// [`WriteOutcome::Unchanged`](crate::records::WriteOutcome::Unchanged).
 pub(super) struct RecordStore {
-    table: Mutex<MetadataTable>,
-    journal: Option<MetadataJournal>,
+    table: SharedTable,
+    journal: MetadataJournal,
 }
 
 impl RecordStore {
-    /// An empty table without a journal.
-    pub(super) fn in_memory() -> RecordStore {
-        RecordStore { table: Mutex::default(), journal: None }
-    }
-
     /// Reads the records in `dir`, and begins a log after them.
     ///
     /// # Errors
@@ -42,95 +36,26 @@ impl RecordStore {
         let restored = restore(&dir)?;
         let journal = MetadataJournal::start(dir, &restored, options)?;
         let report = MetadataRestoreReport { records: restored.table.len(), recovery: restored.recovery };
-        Ok((RecordStore { table: Mutex::new(restored.table), journal: Some(journal) }, report))
+        Ok((RecordStore { table: SharedTable::new(restored.table), journal }, report))
     }
 
-    pub(super) fn get(&self, key: &[u8]) -> Option<Bytes> {
-        self.table().get(key)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.table().len()
-    }
-
-    /// [`MetadataTable::put`] at the wall-clock time `at`.
+    /// Makes the changes of `plan` at the wall-clock time `at`: appends them to the log, and
+    /// applies them.
     ///
     /// # Errors
-    /// The log does not accept the write, which has no effect.
-    pub(super) fn put(&self, key: &[u8], value: &[u8], at: Unix) -> Result<WriteOutcome, JournalError> {
-        self.change(at, |table| table.plan_put(key, value))
-    }
-
-    /// [`MetadataTable::take_over`] at the wall-clock time `at`.
-    ///
-    /// # Errors
-    /// The log does not accept the write, which has no effect.
-    pub(super) fn take_over(
-        &self,
-        key: &[u8],
-        current: &[u8],
-        value: &[u8],
-        at: Unix,
-    ) -> Result<WriteOutcome, JournalError> {
-        self.change(at, |table| table.plan_take_over(key, current, value))
-    }
-
-    /// Removes the record under `key`. Returns false if it did not exist.
-    ///
-    /// # Errors
-    /// The log does not accept the removal, which has no effect.
-    pub(super) fn remove(&self, key: &[u8], at: Unix) -> Result<bool, JournalError> {
-        let mut table = self.table();
-        let change = table.plan_remove(key);
-        self.apply(&mut table, change.as_slice(), at)?;
-        Ok(change.is_some())
-    }
-
-    /// Removes all records that belong to the owner of `name`.
-    ///
-    /// # Errors
-    /// The log does not accept the removal, which has no effect.
-    pub(super) fn remove_segment(&self, keys: &KeySpace, name: &str, at: Unix) -> Result<RemovedRecords, JournalError> {
-        let mut table = self.table();
-        let (removed, changes) = table.plan_remove_segment(keys, name);
-        self.apply(&mut table, &changes, at)?;
-        Ok(removed)
-    }
-
-    /// [`MetadataTable::mark_owner_expired`]. The mark is not stored.
-    pub(super) fn mark_owner_expired(&self, keys: &KeySpace, name: &str) {
-        self.table().mark_owner_expired(keys, name);
-    }
-
-    fn change<'a>(
-        &self,
-        at: Unix,
-        plan: impl FnOnce(&mut MetadataTable) -> PlannedWrite<'a>,
-    ) -> Result<WriteOutcome, JournalError> {
-        let mut table = self.table();
-        let planned = plan(&mut table);
-        self.apply(&mut table, &planned.changes, at)?;
-        Ok(planned.outcome)
-    }
-
-    /// Applies the changes of one write, and appends them to the log before.
-    fn apply(&self, table: &mut MetadataTable, changes: &[MetadataChange<'_>], at: Unix) -> Result<(), JournalError> {
+    /// The log does not accept them, and they have no effect.
+    pub(super) fn change(&self, plan: TablePlan<'_>, at: Unix) -> Result<(), JournalError> {
+        let mut table = self.table.lock();
+        let changes = plan(&mut table);
         if changes.is_empty() {
             return Ok(());
         }
-        if let Some(journal) = &self.journal {
-            journal.append(changes, at)?;
-            journal.request_work();
-        }
+        self.journal.append(&changes, at)?;
+        self.journal.request_work();
         for change in changes {
-            table.apply(change);
+            table.apply(&change);
         }
         Ok(())
-    }
-
-    /// Whether a response must wait for [`RecordStore::commit`].
-    pub(super) fn needs_commit(&self) -> bool {
-        self.journal.as_ref().is_some_and(MetadataJournal::needs_commit)
     }
 
     /// Stores all writes, as the sync mode requires it before a response. Waits for the disk.
@@ -138,7 +63,7 @@ impl RecordStore {
     /// # Errors
     /// The disk reports an error, and the service does not continue without it.
     pub(super) fn commit(&self) -> Result<(), JournalError> {
-        self.journal.as_ref().map_or(Ok(()), MetadataJournal::commit)
+        self.journal.commit()
     }
 
     /// Writes a snapshot of the table at the wall-clock time `at`, if there is a journal and it is
@@ -147,34 +72,62 @@ impl RecordStore {
     /// # Errors
     /// The disk reports an error. Then the previous snapshot and the log are still complete.
     pub(super) fn write_snapshot(&self, at: Unix) -> Result<(), JournalError> {
-        let Some(journal) = &self.journal else { return Ok(()) };
         let (sequence, image) = {
-            let table = self.table();
-            let Some(sequence) = journal.appended() else { return Ok(()) };
+            let table = self.table.lock();
+            let Some(sequence) = self.journal.appended() else { return Ok(()) };
             (sequence, table.image())
         };
-        journal.write_snapshot(sequence, image, at)
+        self.journal.write_snapshot(sequence, image, at)
     }
 
-    pub(super) fn journal(&self) -> Option<&MetadataJournal> {
-        self.journal.as_ref()
+    pub(super) fn journal(&self) -> &MetadataJournal {
+        &self.journal
     }
 
-    /// Copies all records, to compare them with those of another table.
-    #[cfg(test)]
-    pub(super) fn image(&self) -> TableImage {
-        self.table().image()
-    }
-
-    fn table(&self) -> MutexGuard<'_, MetadataTable> {
-        // A panic while the table is locked leaves no partial change that matters: each record is
-        // written in one step.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn table(&self) -> &SharedTable {
+        &self.table
     }
 }
 
-impl fmt::Debug for RecordStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecordStore").field("table", &self.table).finish_non_exhaustive()
+/// Records in a data directory.
+pub(super) struct StoredRecords<E> {
+    pub store: Arc<RecordStore>,
+    pub worker: Arc<JournalWorker>,
+    pub env: E,
+}
+
+impl<E: Env> RecordBackend for StoredRecords<E> {
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Bytes>, NotServed>> {
+        Box::pin(ready(Ok(self.store.table().lock().get(key))))
+    }
+
+    fn change<'a>(&'a self, plan: TablePlan<'a>) -> BoxFuture<'a, Result<(), NotServed>> {
+        Box::pin(async move {
+            self.store.change(plan, self.env.unix())?;
+            if !self.store.journal().needs_commit() {
+                return Ok(());
+            }
+            let store = self.store.clone();
+            let committed = tokio::task::spawn_blocking(move || store.commit()).await;
+            committed.map_err(|_| NotServed::Stopping)?.map_err(NotServed::Journal)
+        })
+    }
+
+    fn table(&self) -> SharedTable {
+        self.store.table().clone()
+    }
+
+    fn failed(&self) -> BoxFuture<'_, JournalError> {
+        Box::pin(self.store.journal().failure())
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), JournalError>> {
+        let worker = self.worker.clone();
+        Box::pin(async move {
+            match tokio::task::spawn_blocking(move || worker.close()).await {
+                Ok(closed) => closed,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        })
     }
 }

@@ -20,18 +20,14 @@ pub(crate) struct JournalWorker {
 }
 
 impl JournalWorker {
-    /// Starts the thread. Does nothing if the store has no journal.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The host cannot start a thread.
     pub(crate) fn start<E: Env>(store: Arc<RecordStore>, env: E) -> std::io::Result<JournalWorker> {
         let run = {
             let store = store.clone();
-            move || {
-                if let Some(journal) = store.journal() {
-                    run(&store, journal, &env);
-                }
-            }
+            move || run(&store, store.journal(), &env)
         };
         let thread = thread::Builder::new().name("metadata-log".to_owned()).spawn(run)?;
         Ok(JournalWorker { store, thread: Mutex::new(Some(thread)) })
@@ -42,7 +38,7 @@ impl JournalWorker {
     /// # Errors
     /// The disk reports an error, now or before.
     pub(crate) fn close(&self) -> Result<(), JournalError> {
-        let Some(journal) = self.store.journal() else { return Ok(()) };
+        let journal = self.store.journal();
         journal.request_stop(WorkerStop::Complete);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(panic)) = thread.map(JoinHandle::join) {
@@ -54,9 +50,7 @@ impl JournalWorker {
 
 impl Drop for JournalWorker {
     fn drop(&mut self) {
-        if let Some(journal) = self.store.journal() {
-            journal.request_stop(WorkerStop::Abandon);
-        }
+        self.store.journal().request_stop(WorkerStop::Abandon);
     }
 }
 
