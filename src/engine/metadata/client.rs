@@ -9,11 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use bytes::Bytes;
+use hyper::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Method, Response, StatusCode, Url};
 
-use crate::{MetadataError, VALUE_BYTES_MAX};
+use crate::{MetadataError, VALUE_BYTES_MAX, response_body};
 use mcctl_base::text::masked;
 use mcctl_net::etcd::{EtcdClient, EtcdCompare, EtcdError, EtcdOp, EtcdOptions, EtcdTxn};
 use mcctl_net::http::ClientTls;
@@ -120,8 +120,9 @@ impl MetadataClient {
             other => return Err(bad(format!("scheme '{other}' is not http or https"))),
         };
         let builder = builder(tls).map_err(|e| bad(e.to_string()))?;
+        let authorization = credentials.authorization().map(|value| (AUTHORIZATION, value));
         let http = builder
-            .default_headers(authorization(credentials))
+            .default_headers(HeaderMap::from_iter(authorization))
             .connect_timeout(limits.connect)
             .timeout(limits.call)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
@@ -218,18 +219,12 @@ impl MetadataClient {
     }
 
     async fn body(&self, mut response: Response, key: &str) -> Result<Bytes, MetadataError> {
-        let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(|e| self.failed(e, key))? {
-            if body.len() + chunk.len() > VALUE_BYTES_MAX {
-                return Err(MetadataError::TooLarge {
-                    url: self.shown.to_string(),
-                    key: key.to_owned(),
-                    limit: VALUE_BYTES_MAX,
-                });
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(body.freeze())
+        let body = response_body::read(&mut response, VALUE_BYTES_MAX).await;
+        body.map_err(|e| self.failed(e, key))?.ok_or_else(|| MetadataError::TooLarge {
+            url: self.shown.to_string(),
+            key: key.to_owned(),
+            limit: VALUE_BYTES_MAX,
+        })
     }
 
     /// Reads the rest of the body, so that the connection can be reused.
@@ -271,18 +266,6 @@ impl MetadataClient {
 const IDLE_CONNECTIONS_MAX: usize = 4;
 /// Maximum length of the response text in an error, in bytes.
 const REFUSAL_BYTES_MAX: usize = 200;
-
-/// The header with the token, if there is one.
-fn authorization(credentials: &HttpCredentials) -> HeaderMap {
-    let value =
-        credentials.token.as_ref().and_then(|token| HeaderValue::from_str(&format!("Bearer {}", token.reveal())).ok());
-    let mut headers = HeaderMap::new();
-    if let Some(mut value) = value {
-        value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
-    }
-    headers
-}
 
 #[cfg(test)]
 mod tests {

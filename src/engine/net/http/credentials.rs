@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hyper::header::HeaderValue;
 use rustls::ClientConfig;
 
 use crate::http::access::SecretToken;
@@ -27,7 +28,16 @@ impl HttpCredentials {
         HttpCredentials { token: None, tls: self.tls.clone() }
     }
 
-    pub(super) fn client_tls(&self) -> ClientTls {
+    /// The value of the `Authorization` header, if there is a token.
+    pub fn authorization(&self) -> Option<HeaderValue> {
+        let token = self.token.as_ref()?.reveal();
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// The TLS configuration of a client; without certificates, that of a client for plain HTTP.
+    pub fn client_tls(&self) -> ClientTls {
         self.tls.as_ref().map_or(ClientTls::None, |tls| ClientTls::Config(Box::new((**tls).clone())))
     }
 }

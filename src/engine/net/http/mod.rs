@@ -41,7 +41,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use mcctl_base::HostPort;
 
@@ -51,6 +51,8 @@ pub struct HttpRequest {
     pub method: Method,
     /// The path, and the parameters after `?`, as sent.
     pub target: hyper::Uri,
+    /// The value of `Authorization` is marked as sensitive, so that it is not printed.
+    pub headers: HeaderMap,
     pub body: Bytes,
 }
 

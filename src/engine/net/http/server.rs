@@ -330,7 +330,10 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
     }
 
     async fn answer(&self, request: hyper::Request<Incoming>) -> Response {
-        let (head, mut incoming) = request.into_parts();
+        let (mut head, mut incoming) = request.into_parts();
+        if let Some(authorization) = head.headers.get_mut(AUTHORIZATION) {
+            authorization.set_sensitive(true);
+        }
         let (body, _room) = if incoming.is_end_stream() {
             (Bytes::new(), None)
         } else {
@@ -339,7 +342,7 @@ impl<E: Env, H: Handler> ServerShared<E, H> {
                 Err(refusal) => return refusal,
             }
         };
-        let request = HttpRequest { method: head.method, target: head.uri, body };
+        let request = HttpRequest { method: head.method, target: head.uri, headers: head.headers, body };
         match deadline(&self.env, self.limits.answer, self.handler.handle(request)).await {
             Ok(response) => response,
             Err(_) => answer(StatusCode::GATEWAY_TIMEOUT, TEXT, "request timed out"),
