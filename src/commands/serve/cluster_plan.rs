@@ -78,6 +78,7 @@ impl ClusterPlan {
             listen: HostPort::new(rpc.host.clone(), settings.whole("ha_port")),
             secret: secret(settings)?,
             format: data_format(settings)?,
+            metadata: None,
         };
         Ok(Some(ClusterPlan { settings, etcd }))
     }
@@ -99,15 +100,6 @@ fn check_combination(settings: &Settings) -> Result<(), Failure> {
         )
         .found(format!("{} and {}", settings.describe("enable_ha"), settings.describe("enable_snapshot")))
         .next("use --data-dir DIR instead of --enable-snapshot, or neither: a standby keeps the state in its memory"));
-    }
-    if settings.bool("enable_http_metadata_server") {
-        return Err(Failure::usage(
-            "--enable-http-metadata-server cannot be combined with --enable-ha: a failover would lose its records",
-        )
-        .found(format!("{} and {}", settings.describe("enable_ha"), settings.describe("enable_http_metadata_server")))
-        .next(
-            "run the nodes and clients with the metadata server P2PHANDSHAKE, and remove --enable-http-metadata-server",
-        ));
     }
     Ok(())
 }

@@ -124,7 +124,30 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
     let report = settings.bool("enable_metric_reporting");
     let data = DataPlan::of(settings, env)?;
     let cluster = ClusterPlan::of(settings, &rpc.at)?;
+    if let (Some(_), Some(metadata)) = (&cluster, &metadata) {
+        check_forwarding(settings, &rpc, metadata)?;
+    }
     Ok(MasterPlan { config, rpc, admin, metadata, access, cleanup, data, cluster, report })
+}
+
+/// The standbys of a cluster forward writes to the metadata service of the leader.
+fn check_forwarding(settings: &Settings, rpc: &ListenAddress, metadata: &ListenAddress) -> Result<(), Failure> {
+    if metadata.at.is_loopback() && !rpc.at.is_loopback() {
+        return Err(Failure::usage(
+            "the metadata service of a cluster's master must be reachable from the other masters: a standby forwards writes to the leader",
+        )
+        .found(format!("{} and {}", metadata.host_origin, settings.describe("enable_ha")))
+        .next("listen on an address of this host, or on all: --http-metadata-server-host=0.0.0.0"));
+    }
+    let writes = settings.text("writes_from");
+    if writes != "any" {
+        return Err(Failure::usage(
+            "the metadata service of a cluster's master must accept writes from the other masters: a standby forwards them to the leader",
+        )
+        .found(format!("{} and {}", settings.describe("writes_from"), settings.describe("enable_ha")))
+        .next("use --writes-from=any, and --http-tokens-file to restrict who may write"));
+    }
+    Ok(())
 }
 
 fn policy(settings: &Settings) -> Result<StorePolicy, Failure> {

@@ -88,6 +88,23 @@ impl MasterPlan {
                 Some(data) => MetadataDataPlan::embedded(data).failure(&error),
                 None => Failure::host("cannot start the metadata service").found(error.to_string()),
             },
+            MasterProcessError::RecordsNotImported { path, problem } => {
+                Failure::host("cannot move the metadata records of an earlier release into the master's log")
+                    .tried(format!("read {}, write the log, and remove the directory", path.display()))
+                    .found(problem)
+                    .next("correct this, then start the master again: no record is lost")
+            }
+            MasterProcessError::RecordsOfSingleMaster(path) => Failure::usage(
+                "the data directory has metadata records of a master without --enable-ha",
+            )
+            .found(path.display().to_string())
+            .next(
+                "start this master once without --enable-ha: it moves the records into its log. If they are not needed, remove that directory",
+            ),
+            MasterProcessError::Forwarder(error) => {
+                Failure::host("cannot set up the client for the other masters' metadata services")
+                    .found(error.to_string())
+            }
             MasterProcessError::MetadataPort(error) => {
                 self.metadata.as_ref().unwrap_or(&self.admin).http_failure(&error)
             }
@@ -101,10 +118,6 @@ impl MasterPlan {
             MasterProcessError::StateNotWritten(error) => match &self.data {
                 Some(data) => data.stopped(&error),
                 None => Failure::host("the master stopped").found(error.to_string()),
-            },
-            MasterProcessError::RecordsNotWritten(error) => match &self.data {
-                Some(data) => MetadataDataPlan::embedded(data).stopped(&error),
-                None => Failure::host("the metadata service stopped").found(error.to_string()),
             },
         }
     }

@@ -30,7 +30,8 @@ pub struct MetadataDataPlan {
 const ONLY_WITH_DATA: [&str; 3] = ["fsync", "on_disk_error", "discard_data"];
 
 impl MetadataDataPlan {
-    /// The directory of the service that is embedded in a master with the data directory `master`.
+    /// The directory in which an earlier release kept the records of a service embedded in a master
+    /// with the data directory `master`.
     pub fn embedded(master: &DataPlan) -> MetadataDataPlan {
         let sync = master.data.options.sync;
         let on_error = master.data.options.on_error;
@@ -90,8 +91,7 @@ impl MetadataDataPlan {
 
     /// The message for an error of the disk while the service runs.
     pub fn stopped(&self, error: &JournalError) -> Failure {
-        let what = if self.is_embedded { "the master" } else { "the metadata service" };
-        Failure::host(format!("{what} stopped, because it cannot write the metadata records"))
+        Failure::host("the metadata service stopped, because it cannot write the metadata records")
             .tried(format!("write {} ({})", self.directory.path.display(), self.origin))
             .found(error.to_string())
             .next(format!("{}, then start it again: it restores everything that reached the disk", remedy(error)))

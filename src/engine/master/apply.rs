@@ -4,6 +4,7 @@
 //! `restore` builds them at the end, from the objects alone. It checks each record against the
 //! state, because a record that does not fit means that the data is damaged.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::snapshot::SnapshotStep;
 use crate::snapshot_walk::SnapshotWalk;
 use crate::state::MasterState;
 use mcctl_base::{ClientId, Mono};
+use mcctl_metadata::change::MetadataChange;
+use mcctl_metadata::records::SharedTable;
 use mcctl_wire::types::SegmentStatus;
 
 /// Why a payload cannot be applied. The state may then contain some of its records.
@@ -59,6 +62,8 @@ pub enum ApplyError {
     TooManyClients,
     #[error("replica {0} is discarded twice, or released without having been discarded")]
     BadDiscard(u64),
+    #[error("a record of the metadata service that does not exist is removed")]
+    NoMetadataRecord,
     #[error("tables of {objects} objects and {segments} segments are too large, or smaller than before")]
     BadSizes { objects: u32, segments: u32 },
 }
@@ -120,6 +125,11 @@ impl StandbyState {
         &self.registered
     }
 
+    /// The records of the metadata service.
+    pub(super) fn metadata(&self) -> &SharedTable {
+        self.state.metadata()
+    }
+
     /// The digest of the state ([`MasterState::digest`]).
     pub fn digest(&self) -> u64 {
         self.state.digest()
@@ -152,7 +162,8 @@ impl StandbyState {
         self.state.earlier_lease
     }
 
-    /// A copy with the same segments and clients, and without objects and quarantined memory.
+    /// A copy with the same segments, clients and metadata records, and without objects and
+    /// quarantined memory.
     /// Returns it with the number of dropped objects. Its segments accept no new objects for
     /// `hold`, which must be at least as long as a write or a lease may last: clients may still use
     /// the memory.
@@ -173,6 +184,7 @@ impl StandbyState {
         while let Some(chunk) = tables.pop_chunk(true) {
             emptied.apply_payload(now, Duration::ZERO, &chunk)?;
         }
+        emptied.state.metadata = self.state.metadata.clone();
         Ok((emptied, self.objects()))
     }
 
@@ -269,6 +281,12 @@ impl StandbyState {
                 self.state.open_at = (hold_ms > 0).then(|| clock.in_full(hold_ms));
             }
             MasterRecord::HoldEnded => self.state.open_at = None,
+            MasterRecord::MetadataPut { key, value } => {
+                self.change_metadata(&MetadataChange::Put { key: Cow::Borrowed(key), value: Cow::Borrowed(value) })?;
+            }
+            MasterRecord::MetadataRemoved { key } => {
+                self.change_metadata(&MetadataChange::Remove { key: Cow::Borrowed(key) })?;
+            }
             MasterRecord::TableSizes { objects, segments, next_replica } => {
                 self.extend_tables(objects, segments)?;
                 self.state.segments.set_next_replica(next_replica);
@@ -295,6 +313,11 @@ impl StandbyState {
         }
         self.state.apply_record(record, &StandbyRole(clock));
         Ok(())
+    }
+
+    fn change_metadata(&mut self, change: &MetadataChange<'_>) -> Result<(), ApplyError> {
+        let is_applied = self.state.metadata.lock().apply(change);
+        if is_applied { Ok(()) } else { Err(ApplyError::NoMetadataRecord) }
     }
 
     fn extend_tables(&mut self, objects: u32, segments: u32) -> Result<(), ApplyError> {

@@ -1,4 +1,5 @@
-//! A digest of the state: the sum of one hash per segment, client, object and quarantined replica.
+//! A digest of the state: the sum of one hash per segment, client, object, quarantined replica and
+//! record of the metadata service.
 //!
 //! A state, and another one to which its records were applied, have the same digest. It depends on
 //! what records describe, and neither on times (leases, ends of pins and quarantines) nor on the
@@ -120,7 +121,7 @@ impl MasterState {
         objects.chain(discards).fold(self.tables_digest(), u64::wrapping_add)
     }
 
-    /// The digests of `slots` object slots, from slot `from` on, and of the segments and clients.
+    /// The digests of `slots` object slots, from slot `from` on, and of the other tables.
     pub fn part_digests(&self, from: u32, slots: u32) -> (u64, u64) {
         let end = self.objects.slots().min(from.saturating_add(slots));
         let objects = (from..end).map(ObjectSlot).filter(|at| self.objects.get(*at).is_some());
@@ -136,11 +137,11 @@ impl MasterState {
         self.objects.slots()
     }
 
-    /// The digest of the segments and clients.
+    /// The digest of the segments, the clients and the metadata service's records.
     pub(super) fn tables_digest(&self) -> u64 {
         let segments = (0..self.segments.slots()).map(SegmentSlot);
         let segments = segments.filter_map(|slot| Some(segment_digest(slot, self.segments.get(slot)?)));
         let clients = self.clients.iter().map(|(id, client)| client_digest(id, client.ok));
-        segments.chain(clients).fold(0, u64::wrapping_add)
+        segments.chain(clients).fold(self.metadata.lock().digest(), u64::wrapping_add)
     }
 }

@@ -44,6 +44,7 @@ mod hash_index;
 mod hold;
 mod long_keys;
 mod memory_shortage;
+mod metadata_records;
 mod missing_clients;
 mod mount;
 mod object;

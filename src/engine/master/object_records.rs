@@ -79,6 +79,8 @@ impl MasterState {
             | MasterRecord::ClientExpired { .. } => {}
             // A process states its own terms, and stores those of the processes before it.
             MasterRecord::ProcessTerms { .. } | MasterRecord::HoldEnded => {}
+            // A leader's change decides with the table locked, and other threads read the table.
+            MasterRecord::MetadataPut { .. } | MasterRecord::MetadataRemoved { .. } => {}
             // A leader writes snapshots, but does not read them.
             MasterRecord::TableSizes { .. } | MasterRecord::ObjectSaved { .. } | MasterRecord::DiscardSaved { .. } => {}
         }

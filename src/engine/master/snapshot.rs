@@ -2,7 +2,7 @@
 //! changing.
 //!
 //! The small tables (segments, clients) are written when the snapshot begins, and the quarantined
-//! replicas are copied. The replicas and the objects are written in slices; the state is locked for
+//! replicas and the metadata service's records are copied. The replicas and the objects are written in slices; the state is locked for
 //! one slice at a time. See [`SnapshotWalk`] for objects that change in the meantime.
 
 use crate::digest::{discard_digest, object_digest};
@@ -17,6 +17,8 @@ use mcctl_wire::types::SegmentStatus;
 pub(super) const SLOTS_PER_SLICE: u32 = 64;
 /// Quarantined replicas written per slice.
 const DISCARDS_PER_SLICE: usize = 512;
+/// Records of the metadata service written per slice.
+const METADATA_PER_SLICE: usize = 64;
 
 /// What a snapshot contains, for its trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,9 @@ impl MasterState {
         let mut walk = SnapshotWalk::new(format, now, self.objects.slots());
         self.save_tables(now, self.objects.slots(), &mut walk);
         walk.discards = self.discards.iter().copied().collect();
+        // The copies share the bytes. Later records must not come before earlier ones.
+        walk.metadata = self.metadata.lock().image().into_records();
+        walk.metadata.reverse();
         self.walk = Some(Box::new(walk));
         Some(self.records.as_ref().map_or(0, |records| records.sequence() - 1))
     }
@@ -75,7 +80,12 @@ impl MasterState {
             let remaining_ms = remaining_ms(walk.begun, discarded.until);
             walk.add(&MasterRecord::DiscardSaved { replica: discarded.replica, bytes: discarded.bytes, remaining_ms });
         }
-        let slots = if walk.discards.is_empty() { slots } else { 0 };
+        let before = walk.metadata.len();
+        while before - walk.metadata.len() < METADATA_PER_SLICE && !walk.has_chunk() {
+            let Some((key, value)) = walk.metadata.pop() else { break };
+            walk.add(&MasterRecord::MetadataPut { key: &key, value: &value });
+        }
+        let slots = if walk.discards.is_empty() && walk.metadata.is_empty() { slots } else { 0 };
         let end = walk.end.min(walk.next.saturating_add(slots));
         while walk.next < end && !walk.has_chunk() {
             let at = ObjectSlot(walk.next);
@@ -84,7 +94,7 @@ impl MasterState {
                 self.save_object(at, &mut walk);
             }
         }
-        let is_last = walk.next >= walk.end && walk.discards.is_empty();
+        let is_last = walk.next >= walk.end && walk.discards.is_empty() && walk.metadata.is_empty();
         let step = match walk.pop_chunk(is_last) {
             Some(chunk) => SnapshotStep::Chunk(chunk),
             None if is_last => {

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use crate::discard::DiscardedReplica;
 use crate::record::payload::PayloadWriter;
 use crate::record::{DataFormat, MasterRecord};
@@ -27,6 +29,9 @@ pub(super) struct SnapshotWalk {
     pub end: u32,
     /// The quarantined replicas when the snapshot began that have not been saved yet.
     pub discards: Vec<DiscardedReplica>,
+    /// The metadata service's records when the snapshot began that have not been saved yet, the
+    /// last one first.
+    pub metadata: Vec<(Bytes, Bytes)>,
     /// A bit per slot: it was saved, or was free, before it changed.
     claimed: Vec<u64>,
     /// The chunk that is being filled.
@@ -46,6 +51,7 @@ impl SnapshotWalk {
             next: 0,
             end: slots,
             discards: Vec::new(),
+            metadata: Vec::new(),
             claimed: vec![0; (slots as usize).div_ceil(64)],
             chunk: PayloadWriter::new(format),
             complete: VecDeque::new(),

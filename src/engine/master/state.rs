@@ -17,6 +17,7 @@
 //! * segments and clients: `mount`, `remount`, `unmount`, `unmount_gracefully`, `ping`,
 //!   `extend_client_deadlines`
 //! * the passage of time: `tick`
+//! * the metadata service's records: `change_metadata`
 //! * records and snapshots: those in `recording`, `restore` and `snapshot`
 //!
 //! Several of them, and `contains_key`, also drop the replicas that they find on removed segments
@@ -52,6 +53,7 @@ use crate::slots::{ObjectSlot, SegmentSlot};
 use crate::snapshot_walk::SnapshotWalk;
 use mcctl_base::{Mono, SegmentId};
 use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_metadata::records::SharedTable;
 use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
 
 /// The complete state of a master.
@@ -69,6 +71,8 @@ pub struct MasterState {
     pub(super) segments: SegmentTable,
     pub(super) clients: ClientTable,
     pub(super) discards: Discards,
+    /// The records of the metadata service. Other threads may read them at any time.
+    pub(super) metadata: SharedTable,
     pub(super) eviction: EvictionProgress,
     /// Segments in their grace period, ordered by its end.
     pub(super) grace: BTreeSet<(Mono, SegmentId)>,
@@ -129,6 +133,7 @@ impl MasterState {
             segments: SegmentTable::new(seed),
             clients: ClientTable::new(seed),
             discards: Discards::default(),
+            metadata: SharedTable::default(),
             eviction: EvictionProgress::default(),
             grace: BTreeSet::new(),
             holds: BTreeSet::new(),

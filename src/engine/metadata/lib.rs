@@ -27,7 +27,7 @@ mod uri;
 pub use client::{CallLimits, MetadataClient};
 pub use data_dir::open_data_dir;
 pub use forward::{FORWARD_LIMIT, ForwardError, MetadataForwarder, is_forwarded, is_proxied};
-pub use journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
+pub use journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport, read_records};
 pub use key::KeySpace;
 pub use service::{KeyParsing, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};

@@ -315,7 +315,7 @@ impl<E: Env> MetadataShared<E> {
             if let (Some(forwarder), Some(at)) = (&self.forwarder, &leader) {
                 match forwarder.forward(at, request).await {
                     Ok(response) if response.status() != StatusCode::SERVICE_UNAVAILABLE => return response,
-                    Err(ForwardError::Unknown { .. }) if request.method == Method::DELETE => {
+                    Err(ForwardError::OutcomeUnknown { .. }) if request.method == Method::DELETE => {
                         return not_served(&NotServed::Unknown);
                     }
                     // The same value can be written again.

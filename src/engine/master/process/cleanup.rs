@@ -5,7 +5,6 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::process::MasterProcessError;
 use crate::{MasterHandle, StateEffect, UnmountReason};
-use mcctl_journal::JournalError;
 use mcctl_metadata::{CallLimits, KeySpace, MetadataClient, MetadataService};
 use mcctl_net::http::HttpCredentials;
 use mcctl_sys::env::RealEnv;
@@ -39,21 +38,6 @@ impl MetadataCleaner {
         Ok(MetadataCleaner::Elsewhere { client, keys })
     }
 
-    /// Waits until the embedded metadata service cannot write its data directory.
-    pub(super) async fn failed(&self) -> JournalError {
-        match self {
-            MetadataCleaner::Here { service, .. } => service.failed().await,
-            MetadataCleaner::None | MetadataCleaner::Elsewhere { .. } => std::future::pending().await,
-        }
-    }
-
-    /// Ends the embedded metadata service.
-    pub(super) async fn close(&self) -> Result<(), JournalError> {
-        match self {
-            MetadataCleaner::Here { service, .. } => service.close().await,
-            MetadataCleaner::None | MetadataCleaner::Elsewhere { .. } => Ok(()),
-        }
-    }
 }
 
 /// Cleans up the metadata service for each expired segment.
@@ -88,7 +72,7 @@ pub(super) async fn clean(
             MetadataCleaner::None => {}
             MetadataCleaner::Here { service, remove: false } => service.mark_owner_expired(&name),
             MetadataCleaner::Here { service, remove: true } => {
-                let gone = service.remove_segment(&name);
+                let gone = service.remove_segment(&name).await;
                 tracing::info!(
                     "Cleaned up HTTP metadata for segment: {name}, ram_key_removed={}, rpc_key_removed={}",
                     gone.ram,

@@ -2,6 +2,7 @@
 //! of expired clients' records from the metadata service.
 
 mod cleanup;
+mod earlier_records;
 
 pub use cleanup::MetadataCleanup;
 
@@ -17,13 +18,14 @@ use crate::server::{DataOptions, HaSettings, MasterData, MasterDataError};
 use crate::view::AdminView;
 use crate::{MasterConfig, MasterError, MasterServer, StateEffect};
 use cleanup::MetadataCleaner;
+use earlier_records::EarlierRecords;
 use mcctl_base::HostPort;
 use mcctl_election::EtcdElection;
 use mcctl_election::ha::HandOverProblem;
 use mcctl_journal::{DataDirPlan, JournalError};
+use mcctl_metadata::MetadataForwarder;
 use mcctl_metadata::{
-    KeyParsing, KeySpace, METADATA_DIRECTORY, MetadataError, MetadataJournalError, MetadataJournalOptions,
-    MetadataService, open_data_dir,
+    KeyParsing, KeySpace, METADATA_DIRECTORY, MetadataError, MetadataJournalError, MetadataService, open_data_dir,
 };
 use mcctl_net::http::access::{AccessFiles, AccessTexts};
 use mcctl_net::http::{BindError, HttpAccess, HttpCredentials, HttpServer};
@@ -106,7 +108,7 @@ pub struct MasterDataPlan {
 }
 
 impl MasterDataPlan {
-    /// The directory of an embedded metadata service.
+    /// The directory in which earlier releases kept the records of an embedded metadata service.
     pub fn of_records(&self) -> DataDirPlan {
         DataDirPlan { path: self.directory.path.join(METADATA_DIRECTORY), ..self.directory.clone() }
     }
@@ -117,9 +119,18 @@ impl MasterDataPlan {
 pub enum MasterProcessError {
     #[error(transparent)]
     Master(#[from] MasterError),
-    /// The records of the embedded metadata service cannot be read.
+    /// The metadata records of an earlier release cannot be read.
     #[error(transparent)]
     Records(#[from] MetadataJournalError),
+    /// The metadata records of an earlier release cannot be moved into the log.
+    #[error("cannot move the metadata records in {} into the master's log: {problem}", path.display())]
+    RecordsNotImported { path: PathBuf, problem: String },
+    /// A master of a cluster does not move them: it may not be the one with the newest records.
+    #[error("{} has the metadata records of a master without a cluster", .0.display())]
+    RecordsOfSingleMaster(PathBuf),
+    /// The client for forwarding requests to the leader cannot be set up.
+    #[error("cannot set up the client for the other masters' metadata services: {0}")]
+    Forwarder(MetadataError),
     #[error("cannot listen for the metadata service: {}", .0.source)]
     MetadataPort(BindError),
     #[error("cannot listen for the admin endpoint: {}", .0.source)]
@@ -130,9 +141,6 @@ pub enum MasterProcessError {
     /// Changes of the state can no longer be written.
     #[error("the state cannot be written: {0}")]
     StateNotWritten(JournalError),
-    /// Changes of the embedded metadata service's records can no longer be written.
-    #[error("the metadata records cannot be written: {0}")]
-    RecordsNotWritten(JournalError),
 }
 
 /// A running master process. Dropping it stops it without waiting.
@@ -161,20 +169,36 @@ impl MasterProcess {
         let env = access.env.clone();
         let mut http = Vec::new();
         let has_data = data.is_some();
-        let records = data.as_ref().map(|data| (data.of_records(), data.options));
-        // First, so that the message is the master's if another process uses the directory.
-        let data = data.map(|data| open(&data, &env)).transpose().map_err(MasterError::Data)?;
+        let mut earlier = None;
+        let data = match data {
+            None => None,
+            Some(plan) => {
+                let data = open(&plan, &env).map_err(MasterError::Data)?;
+                if metadata.is_some() {
+                    earlier = EarlierRecords::read(&plan, &data.dir, &env)?;
+                }
+                if earlier.is_some() && cluster.is_some() {
+                    return Err(MasterProcessError::RecordsOfSingleMaster(plan.of_records().path));
+                }
+                Some(data)
+            }
+        };
         // The master starts after the metadata service: clients must not connect to a master that
         // stops again because a port is in use.
         let mut cleaner = MetadataCleaner::None;
         let mut embedded = None;
+        let mut cluster = cluster;
         if let Some(at) = &metadata {
-            let service = match records {
-                Some((directory, options)) => restored(&directory, options, &env, keys.clone())?,
-                None => MetadataService::new(env.clone(), keys.clone()),
+            let forwarder = match &cluster {
+                Some(_) => Some(MetadataForwarder::new(&access.credentials).map_err(MasterProcessError::Forwarder)?),
+                None => None,
             };
+            let service = MetadataService::waiting(env.clone(), keys.clone(), KeyParsing::Plain, forwarder);
             let running =
                 service.start_with(at, access.http.clone()).await.map_err(MasterProcessError::MetadataPort)?;
+            if let Some((settings, _)) = &mut cluster {
+                settings.metadata = Some(address_for_masters(running.at(), &settings.host, access.http.scheme()));
+            }
             embedded = Some((running.at().clone(), service.clone()));
             http.push(running);
             cleaner = MetadataCleaner::Here { service, remove: cleanup == MetadataCleanup::Remove };
@@ -189,6 +213,12 @@ impl MasterProcess {
                 MasterServer::start_in_cluster_here(master, settings, election, data, env.clone()).await
             }
         }?;
+        if let Some(records) = earlier {
+            records.import(&master.handle()).await?;
+        }
+        if let Some((_, service)) = &embedded {
+            service.set_backend(Arc::new(master.handle()));
+        }
         let departures = master.handle().unmount_events();
         let metadata_at = embedded.as_ref().map(|(at, _)| at.clone());
         let announcer = Announcer { rpc_port: master.rpc_port(), embedded, scheme: access.http.scheme() };
@@ -239,7 +269,6 @@ impl MasterProcess {
         let cleaned = cleanup::clean(&handle, &mut self.departures, &self.cleaner);
         tokio::select! {
             error = self.master.failed() => MasterProcessError::StateNotWritten(error),
-            error = self.cleaner.failed() => MasterProcessError::RecordsNotWritten(error),
             ((), ()) = async { tokio::join!(report, cleaned) } => std::future::pending().await,
             never = self.access.keep_current() => match never {},
         }
@@ -276,9 +305,7 @@ impl MasterProcess {
         for server in self.http {
             server.stop().await;
         }
-        let records = self.cleaner.close().await;
-        let state = self.master.stop().await.map_err(MasterProcessError::StateNotWritten);
-        state.and(records.map_err(MasterProcessError::RecordsNotWritten))
+        self.master.stop().await.map_err(MasterProcessError::StateNotWritten)
     }
 }
 
@@ -299,16 +326,10 @@ fn open(plan: &MasterDataPlan, env: &RealEnv) -> Result<MasterData, MasterDataEr
     Ok(MasterData { dir, options: plan.options })
 }
 
-/// The embedded metadata service with the records in `directory`.
-fn restored(
-    directory: &DataDirPlan,
-    options: DataOptions,
-    env: &RealEnv,
-    keys: KeySpace,
-) -> Result<MetadataService<RealEnv>, MetadataJournalError> {
-    let dir = open_data_dir(directory, env)?;
-    let options =
-        MetadataJournalOptions { sync: options.sync, on_error: options.on_error, ..MetadataJournalOptions::default() };
-    let restored = MetadataService::restored(env.clone(), keys, KeyParsing::Plain, dir, options);
-    restored.map(|(service, _)| service)
+/// The address at which other masters reach a metadata service that listens on `at`. A master whose
+/// service listens on all addresses is reached at `host`.
+fn address_for_masters(at: &HostPort, host: &str, scheme: &str) -> String {
+    let is_any = at.host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+    let host = if is_any { host } else { &at.host };
+    format!("{scheme}://{}", HostPort::new(host, at.port))
 }

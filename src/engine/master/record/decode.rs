@@ -93,6 +93,12 @@ impl RecordDecoder {
                 complete: boolean(input)?,
             },
             tag::HOLD_ENDED => MasterRecord::HoldEnded,
+            tag::METADATA_PUT if self.format >= DataFormat::V3 => {
+                MasterRecord::MetadataPut { key: input.bytes()?, value: input.bytes()? }
+            }
+            tag::METADATA_REMOVED if self.format >= DataFormat::V3 => {
+                MasterRecord::MetadataRemoved { key: input.bytes()? }
+            }
             tag::TABLE_SIZES => MasterRecord::TableSizes {
                 objects: input.number32()?,
                 segments: input.number32()?,

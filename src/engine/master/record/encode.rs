@@ -24,6 +24,8 @@ pub(super) mod tag {
     pub(crate) const DISCARD_RELEASED: u8 = 22;
     pub(crate) const PROCESS_TERMS: u8 = 23;
     pub(crate) const HOLD_ENDED: u8 = 24;
+    pub(crate) const METADATA_PUT: u8 = 25;
+    pub(crate) const METADATA_REMOVED: u8 = 26;
     pub(crate) const TABLE_SIZES: u8 = 32;
     pub(crate) const OBJECT_SAVED: u8 = 33;
     pub(crate) const DISCARD_SAVED: u8 = 34;
@@ -127,6 +129,15 @@ impl MasterRecord<'_> {
                 out.byte(complete.into());
             }
             MasterRecord::HoldEnded => out.byte(tag::HOLD_ENDED),
+            MasterRecord::MetadataPut { key, value } => {
+                out.byte(tag::METADATA_PUT);
+                out.bytes(key);
+                out.bytes(value);
+            }
+            MasterRecord::MetadataRemoved { key } => {
+                out.byte(tag::METADATA_REMOVED);
+                out.bytes(key);
+            }
             MasterRecord::TableSizes { objects, segments, next_replica } => {
                 out.byte(tag::TABLE_SIZES);
                 out.number(objects.into());

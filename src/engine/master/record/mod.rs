@@ -8,6 +8,8 @@
 //! payload has the wall-clock time. A quarantine counts in full from the restart, because the wall
 //! clock may have been set.
 //!
+//! The records of the metadata service are a part of the state, and their changes are records, too.
+//!
 //! Read leases, counters, random numbers and the progress of evictions are not recorded. A snapshot
 //! consists of the same records, and of three that occur only there (`TableSizes`, `ObjectSaved`,
 //! `DiscardSaved`).
@@ -44,13 +46,16 @@ pub enum DataFormat {
     /// An object whose client is that of the object before it in the payload does not repeat the
     /// client's id. This saves 16 bytes per such object in batches and snapshots.
     V2 = 2,
+    /// Like V2, and a payload may contain records of the metadata service. A payload that contains
+    /// one has this format in every case.
+    V3 = 3,
 }
 
-/// The format that a master writes by default: one before [`DATA_FORMAT_NEWEST`], so that the
-/// release before this one can read the directory.
+/// The format that a master writes by default, except for the records of the metadata service:
+/// earlier releases can read it.
 pub const DATA_FORMAT: DataFormat = DataFormat::V1;
 /// The newest format that this build reads and writes.
-pub const DATA_FORMAT_NEWEST: DataFormat = DataFormat::V2;
+pub const DATA_FORMAT_NEWEST: DataFormat = DataFormat::V3;
 
 impl DataFormat {
     /// The format with this number, if this build knows it.
@@ -58,6 +63,7 @@ impl DataFormat {
         match number {
             1 => Some(DataFormat::V1),
             2 => Some(DataFormat::V2),
+            3 => Some(DataFormat::V3),
             _ => None,
         }
     }
@@ -107,6 +113,10 @@ pub(super) enum MasterRecord<'a> {
     ProcessTerms { lease_ms: u64, hold_ms: u64, complete: bool },
     /// Restored segments accept new objects from now on.
     HoldEnded,
+    /// A record of the metadata service was created or replaced.
+    MetadataPut { key: &'a [u8], value: &'a [u8] },
+    /// A record of the metadata service was removed.
+    MetadataRemoved { key: &'a [u8] },
     /// Snapshot only: the number of slots of the object and segment tables, and the next replica
     /// id.
     TableSizes { objects: u32, segments: u32, next_replica: u64 },
@@ -115,6 +125,14 @@ pub(super) enum MasterRecord<'a> {
     ObjectSaved { content: ObjectContent<'a>, writing: bool, checksum: Option<u64>, lease_ms: i64 },
     /// Snapshot only: a quarantined replica.
     DiscardSaved { replica: ReplicaRecord, bytes: u64, remaining_ms: u64 },
+}
+
+impl MasterRecord<'_> {
+    /// Whether it belongs to the metadata service.
+    #[inline]
+    pub(super) fn is_of_metadata(&self) -> bool {
+        matches!(self, MasterRecord::MetadataPut { .. } | MasterRecord::MetadataRemoved { .. })
+    }
 }
 
 /// A client's description of its segment.

@@ -3,6 +3,11 @@
 use crate::record::{DataFormat, MasterRecord};
 use mcctl_base::ClientId;
 
+/// Whether a payload may contain records of the metadata service.
+pub(crate) fn has_metadata_records(payload: &[u8]) -> bool {
+    payload.first() >= Some(&DataFormat::V3.number())
+}
+
 /// One byte with the data format, followed by records. Without records, it is empty.
 #[derive(Debug)]
 pub(crate) struct PayloadWriter {
@@ -25,6 +30,10 @@ impl PayloadWriter {
             self.bytes.push(self.format.number());
         }
         record.encode(self.format, &mut self.last_client, &mut self.bytes);
+        if record.is_of_metadata() && self.format < DataFormat::V3 {
+            // What the earlier formats encode, this one decodes.
+            self.bytes[0] = DataFormat::V3.number();
+        }
     }
 
     /// The payload so far.

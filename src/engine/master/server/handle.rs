@@ -72,6 +72,17 @@ impl<E: Env> MasterHandle<E> {
         self.shared.call(None, |call| work(call))
     }
 
+    /// Waits until all changes so far are durable, if there is a log. Returns false if they cannot be
+    /// stored.
+    pub async fn sync(&self) -> bool {
+        let Some(log) = self.shared.current_log() else { return true };
+        let last = log.writer.appended();
+        match log.commit(Receipt { last, needs_sync: last, ..Receipt::default() }) {
+            Some(stored) => stored.await,
+            None => true,
+        }
+    }
+
     /// Reads the state. The result may show changes that are not stored yet.
     fn read<R>(&self, work: impl FnOnce(&mut MasterState, Mono) -> R) -> R {
         self.shared.with_guarded(|guarded, now, _| work(&mut guarded.state, now))

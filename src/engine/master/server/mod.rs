@@ -10,6 +10,7 @@ mod log;
 mod log_room;
 mod log_thread;
 mod log_wait;
+mod metadata;
 mod reads;
 mod shared;
 mod snapshot_mark;

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, broadcast};
@@ -26,6 +26,7 @@ use crate::server::log::MasterLog;
 use crate::stall::StallDetector;
 use crate::state::MasterState;
 use mcctl_base::Mono;
+use mcctl_metadata::records::SharedTable;
 use mcctl_net::rpc::{AdmissionWait, CommitWait, Receipt, RpcService};
 use mcctl_sys::env::Env;
 use mcctl_wire::method::dispatch;
@@ -60,6 +61,8 @@ pub(super) struct MasterShared<E> {
     pub wake: Notify,
     pub unmount_events: broadcast::Sender<StateEffect>,
     pub env: E,
+    /// The metadata service's records, of the state or of the copy that will be the state.
+    metadata: Mutex<SharedTable>,
     /// The log of the state's changes. `None`: the state is only in memory.
     pub log: Option<Arc<MasterLog>>,
     /// The hub of a master in a cluster.
@@ -92,6 +95,7 @@ impl<E: Env> MasterShared<E> {
         env: E,
     ) -> MasterShared<E> {
         MasterShared {
+            metadata: Mutex::new(state.metadata().clone()),
             guarded: Mutex::new(GuardedState {
                 stalls: StallDetector::new(env.now(), state.policy().client_ttl),
                 state,
@@ -135,6 +139,17 @@ impl<E: Env> MasterShared<E> {
     fn end_call(&self) -> ! {
         self.wake.notify_one();
         std::panic::resume_unwind(Box::new("a panic has made the master's state unusable"))
+    }
+
+    /// The metadata service's records.
+    pub(super) fn metadata(&self) -> SharedTable {
+        self.metadata.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Uses these records of the metadata service from now on, because another copy of the state
+    /// replaces the present one.
+    pub(super) fn set_metadata(&self, records: SharedTable) {
+        *self.metadata.lock().unwrap_or_else(PoisonError::into_inner) = records;
     }
 
     /// The data directory of a cluster's master.

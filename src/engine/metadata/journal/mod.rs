@@ -13,7 +13,7 @@ mod tests;
 pub(super) mod worker;
 
 pub use options::MetadataJournalOptions;
-pub use restore::{MetadataJournalError, MetadataRestoreReport};
+pub use restore::{MetadataJournalError, MetadataRestoreReport, read_records};
 pub(super) use restore::{RestoredTable, restore};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -234,9 +234,10 @@ impl MetadataJournal {
     /// Waits until the process must stop because of an error of the disk.
     pub(super) async fn failure(&self) -> JournalError {
         let mut failed = self.failed.subscribe();
-        match failed.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(error)) => error.clone(),
-            _ => std::future::pending().await,
+        let error = failed.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+        match error {
+            Some(error) => error,
+            None => std::future::pending().await,
         }
     }
 

@@ -133,3 +133,12 @@ pub(super) fn digest(records: &[(Bytes, Bytes)]) -> u64 {
     let crc = parts.fold(0, |crc, part| crc32c_append(crc32c_append(crc, &(part.len() as u64).to_le_bytes()), part));
     u64::from(crc)
 }
+
+/// The records in a directory, in the order in which they were written. Changes nothing on the
+/// disk.
+///
+/// # Errors
+/// The directory is damaged or of an unknown version, or the disk reports an error.
+pub fn read_records(dir: &DataDir) -> Result<Vec<(Bytes, Bytes)>, MetadataJournalError> {
+    Ok(restore(dir)?.table.image().into_records())
+}

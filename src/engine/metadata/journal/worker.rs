@@ -13,7 +13,6 @@ use mcctl_sys::env::Env;
 
 /// The worker of a store with a journal. Dropping it ends the thread without waiting, and without
 /// storing anything.
-#[derive(Debug)]
 pub(crate) struct JournalWorker {
     store: Arc<RecordStore>,
     thread: Mutex<Option<JoinHandle<()>>>,

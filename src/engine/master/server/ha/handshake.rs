@@ -97,6 +97,9 @@ pub(super) struct Welcome {
     /// The version of the leader's digests, as in [`Hello`].
     #[serde(default)]
     pub digest: u8,
+    /// The address of the leader's metadata service ([`HaSettings`](super::HaSettings)).
+    #[serde(default)]
+    pub metadata: Option<String>,
 }
 
 /// The method by which the standby catches up.
@@ -217,7 +220,7 @@ impl LeaderHandshake {
             let leader = MemberId(0);
             let history = HistoryId(0);
             let digest = DIGEST_VERSION;
-            let body = encode(&Welcome { leader, history, view: 0, start, digest })?;
+            let body = encode(&Welcome { leader, history, view: 0, start, digest, metadata: None })?;
             write(stream, &Proven { body, nonce: None, proof: None }).await?;
             return Err(error);
         }
@@ -313,7 +316,7 @@ mod tests {
         let leader_id = MemberId(1);
         let history = HistoryId(1);
         let start = StreamStart::Changes;
-        let welcome = Welcome { leader: leader_id, history, view: 7, start, digest: DIGEST_VERSION };
+        let welcome = Welcome { leader: leader_id, history, view: 7, start, digest: DIGEST_VERSION, metadata: None };
         let lead = async {
             let handshake = LeaderHandshake::begin(&mut a, &leader).await?;
             handshake.finish(&mut a, &leader, &welcome).await?;
@@ -373,7 +376,7 @@ mod tests {
             let leader = MemberId(1);
             let history = HistoryId(1);
             let start = StreamStart::Snapshot;
-            let body = encode(&Welcome { leader, history, view: 1, start, digest: DIGEST_VERSION })?;
+            let body = encode(&Welcome { leader, history, view: 1, start, digest: DIGEST_VERSION, metadata: None })?;
             write(&mut a, &Proven { body, nonce: None, proof: None }).await
         };
         let secret = HaSecret::new(b"secret");

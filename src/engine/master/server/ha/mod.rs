@@ -54,6 +54,9 @@ pub struct HaSettings {
     pub secret: HaSecret,
     /// The format of the records that a leader writes.
     pub format: DataFormat,
+    /// The address at which the other masters reach this one's metadata service, for example
+    /// `http://10.0.0.1:8080`; `None` without an embedded one.
+    pub metadata: Option<String>,
 }
 
 /// The values that all threads of a cluster's master share.
@@ -63,6 +66,8 @@ pub(in crate::server) struct HaHub {
     /// The data directory, if there is one.
     pub disk: Option<HaDisk>,
     view: Mutex<HaView>,
+    /// The address of the metadata service of the leader that this master follows.
+    leader_metadata: Mutex<Option<String>>,
     commands: mpsc::Sender<HaCommand>,
     /// The process is about to end, so it does not follow another leader.
     is_ending: AtomicBool,
@@ -90,6 +95,7 @@ impl HaHub {
             tail: Arc::new(ChangeTail::new()),
             disk,
             view: Mutex::default(),
+            leader_metadata: Mutex::default(),
             commands,
             is_ending: AtomicBool::new(false),
             #[cfg(test)]
@@ -102,6 +108,15 @@ impl HaHub {
     pub(super) fn view(&self, now: Mono) -> HaView {
         let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
         HaView { serving: view.serving && self.gate.is_serving(now), ..view }
+    }
+
+    /// The address of the leader's metadata service, if this master follows a leader that has one.
+    pub(super) fn leader_metadata(&self) -> Option<String> {
+        self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_leader_metadata(&self, address: Option<String>) {
+        *self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 
     fn set_view(&self, view: HaView) {

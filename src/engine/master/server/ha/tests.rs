@@ -174,6 +174,7 @@ async fn start_at(
     let at = HostPort::new("127.0.0.1", 0);
     let not_in_sync = NotInSyncPolicy::Wait;
     let settings = HaSettings {
+        metadata: None,
         config: HaConfig { not_in_sync, ..HaConfig::default() },
         cluster: "c".to_owned(),
         host: "127.0.0.1".to_owned(),

@@ -111,6 +111,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if !is_following {
             return self.wait_to_connect();
         }
+        let is_followed = opening.welcome.leader == followed.leader.id;
+        self.context.hub.set_leader_metadata(opening.welcome.metadata.clone().filter(|_| is_followed));
+        let Some(followed) = &mut self.followed else { return };
         match &opening.welcome.start {
             StreamStart::Refused(why) => self.retry(format!("the leader refuses: {why}")),
             _ if opening.welcome.leader != followed.leader.id => {

@@ -144,7 +144,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             None => (HaCore::new(settings.config, me), StandbyCopy::new(policy)),
         };
         let (events, queue) = mpsc::unbounded_channel();
-        HaDriver {
+        let mut driver = HaDriver {
             context: HaContext { env, shared, hub, settings: Arc::new(settings), events },
             backend,
             queue,
@@ -178,7 +178,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             promotions: 0,
             demotions: 0,
             is_view_old: true,
-        }
+        };
+        driver.publish_metadata();
+        driver
     }
 
     /// Runs a task on this thread.

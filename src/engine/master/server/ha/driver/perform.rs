@@ -67,6 +67,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.context.drop_elsewhere(load);
         let leader = leader.filter(|_| !self.context.hub.is_ending());
         self.replacement = None;
+        self.context.hub.set_leader_metadata(None);
         self.followed = leader.map(|leader| FollowedLeader::new(leader, self.context.env.now()));
     }
 
@@ -125,6 +126,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
+    /// Makes the records of the copy those that the metadata service reads.
+    pub(super) fn publish_metadata(&mut self) {
+        if let Some(standby) = self.copy.following() {
+            self.context.shared.set_metadata(standby.metadata().clone());
+        }
+    }
+
     /// Discards the state and the copy, and takes a new ID.
     pub(super) fn discard(&mut self, phase: GatePhase) {
         let hub = self.context.hub.clone();
@@ -148,6 +156,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
         let before = self.copy.discard();
         self.context.drop_elsewhere(before);
+        self.publish_metadata();
         hub.tail.restart(1);
         hub.tail.notify_always();
         self.copy_next = None;

@@ -74,6 +74,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let history = stream.history;
         let before = self.copy.replace(snapshot, history, last);
         self.context.drop_elsewhere(before);
+        self.publish_metadata();
         if let Some(id) = self.replacement.take() {
             self.update(HaEvent::Replaced { id });
         }

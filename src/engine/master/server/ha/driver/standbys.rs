@@ -3,6 +3,7 @@
 use tokio::io::split;
 
 use crate::digest::DIGEST_VERSION;
+use crate::record::DataFormat;
 use crate::server::ha::driver::HaDriver;
 use crate::server::ha::driver::event::{Acceptance, AnsweredStandby, DriverEvent, OpenedSource};
 use crate::server::ha::driver::redundancy::KnownStandby;
@@ -33,6 +34,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             view: self.core.status().view,
             start: StreamStart::Changes,
             digest: DIGEST_VERSION,
+            metadata: self.context.settings.metadata.clone(),
         };
         if let Some(why) = self.refusal(hello) {
             if self.is_message_due(peer, &why) {
@@ -61,7 +63,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// The reason for which a standby cannot follow; `None` if it can.
     fn refusal(&self, hello: &Hello) -> Option<String> {
         let settings = &self.context.settings;
-        let own = settings.format.number();
+        let own = match settings.metadata {
+            Some(_) => settings.format.max(DataFormat::V3),
+            None => settings.format,
+        };
+        let own = own.number();
         if hello.cluster != settings.cluster {
             Some(format!("this is a master of the cluster {}, not of {}", settings.cluster, hello.cluster))
         } else if hello.format < own {

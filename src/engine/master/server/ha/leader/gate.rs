@@ -110,7 +110,7 @@ impl HaGate {
     }
 
     /// The number of the current term. It is even while this master does not serve.
-    pub(in crate::server::ha) fn term(&self) -> u64 {
+    pub(in crate::server) fn term(&self) -> u64 {
         self.term.load(Ordering::Acquire)
     }
 

@@ -234,7 +234,7 @@ mod tests {
         let leader = MemberId(1);
         let history = HistoryId(1);
         let start = StreamStart::Changes;
-        Welcome { leader, history, view: 1, start, digest: DIGEST_VERSION }
+        Welcome { leader, history, view: 1, start, digest: DIGEST_VERSION, metadata: None }
     }
 
     #[tokio::test]

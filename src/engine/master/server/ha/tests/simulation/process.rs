@@ -109,6 +109,7 @@ impl Process {
         let runtime = runtime.expect("a runtime needs no system resources without its drivers");
         let host = format!("node-{}", env.node);
         let settings = HaSettings {
+            metadata: None,
             config,
             cluster: "c".to_owned(),
             host: host.clone(),
