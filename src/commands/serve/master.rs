@@ -145,7 +145,7 @@ fn check_forwarding(settings: &Settings, rpc: &ListenAddress, metadata: &ListenA
             "the metadata service of a cluster's master must accept writes from the other masters: a standby forwards them to the leader",
         )
         .found(format!("{} and {}", settings.describe("writes_from"), settings.describe("enable_ha")))
-        .next("use --writes-from=any, and --http-tokens-file to restrict who may write"));
+        .next("use --writes-from=any, and --token-file to restrict who may write"));
     }
     Ok(())
 }

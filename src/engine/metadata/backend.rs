@@ -21,6 +21,13 @@ pub trait RecordBackend: Send + Sync + 'static {
     /// has found: they are stored as safely as this backend stores anything.
     fn change<'a>(&'a self, plan: TablePlan<'a>) -> BoxFuture<'a, Result<(), NotServed>>;
 
+    /// The record under `key` in a copy that had everything when this was last known, for a request
+    /// that was not served, and that no other service answers; `None` without such a copy.
+    fn last_known(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        let _ = key;
+        None
+    }
+
     /// The records as they are now. They may show changes that are not stored yet.
     fn table(&self) -> SharedTable;
 

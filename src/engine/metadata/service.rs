@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::backend::{NotServed, RecordBackend};
@@ -123,7 +124,9 @@ impl<E: Env> MetadataService<E> {
         let backend = OnceLock::new();
         let probes = Semaphore::new(PROBES_MAX);
         let requests = OnceLock::new();
-        MetadataService { shared: Arc::new(MetadataShared { env, parsing, keys, backend, forwarder, probes, requests }) }
+        MetadataService {
+            shared: Arc::new(MetadataShared { env, parsing, keys, backend, forwarder, probes, requests }),
+        }
     }
 
     /// Serves these records. Only the first call has an effect.
@@ -252,9 +255,19 @@ impl<E: Env> Handler for MetadataShared<E> {
         }
         match self.answer(&request, &key).await {
             Err(NotServed::NotLeading { leader }) => self.forward(&request, &key, leader).await,
+            // The same value can be written again.
+            Err(NotServed::Unknown) if request.method == Method::PUT => self.forward(&request, &key, None).await,
             Err(error) => not_served(&error),
             Ok(response) => response,
         }
+    }
+}
+
+/// The response to a read.
+fn found(value: Option<Bytes>) -> Response {
+    match value {
+        Some(value) => answer(StatusCode::OK, "application/json", value),
+        None => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
     }
 }
 
@@ -283,10 +296,7 @@ impl<E: Env> MetadataShared<E> {
     /// The response of this process.
     async fn answer(&self, request: &HttpRequest, key: &[u8]) -> Result<Response, NotServed> {
         Ok(match request.method {
-            Method::GET => match self.backend()?.get(key).await? {
-                Some(value) => answer(StatusCode::OK, "application/json", value),
-                None => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
-            },
+            Method::GET => found(self.backend()?.get(key).await?),
             Method::PUT => match self.put(key, &request.body).await? {
                 WriteOutcome::Updated => answer(StatusCode::OK, "", "metadata updated"),
                 WriteOutcome::Unchanged => answer(StatusCode::OK, "", "metadata unchanged"),
@@ -302,39 +312,52 @@ impl<E: Env> MetadataShared<E> {
         })
     }
 
-    /// The response of the master that leads, or of this one if it leads within [`FORWARD_FOR`].
-    /// `leader`: the address of the leader's metadata service, if it is known.
+    /// The response of the master that leads, or of this one if it leads within [`FORWARD_FOR`]. A
+    /// read is answered from the copy of this one if no leader can be reached. `leader`: the
+    /// address of the leader's metadata service, if it is known.
     async fn forward(&self, request: &HttpRequest, key: &[u8], mut leader: Option<String>) -> Response {
+        let problem = NotServed::NotLeading { leader: leader.clone() };
+        if is_forwarded(request) {
+            // The other master takes this one for the leader, and tries again.
+            return not_served(&problem);
+        }
         let end = self.env.now() + FORWARD_FOR;
         loop {
-            let mut problem = NotServed::NotLeading { leader: leader.clone() };
-            if is_forwarded(request) {
-                // The other master takes this one for the leader, and tries again.
-                return not_served(&problem);
-            }
-            if let (Some(forwarder), Some(at)) = (&self.forwarder, &leader) {
-                match forwarder.forward(at, request).await {
-                    Ok(response) if response.status() != StatusCode::SERVICE_UNAVAILABLE => return response,
-                    Err(ForwardError::OutcomeUnknown { .. }) if request.method == Method::DELETE => {
-                        return not_served(&NotServed::Unknown);
+            let sent = match (&self.forwarder, &leader) {
+                (Some(forwarder), Some(at)) => Some(forwarder.forward(at, request).await),
+                _ => None,
+            };
+            let is_over = self.env.now() >= end;
+            match sent {
+                // The other master does not lead, or not any more.
+                Some(Ok(response)) if response.status() == StatusCode::SERVICE_UNAVAILABLE => {}
+                Some(Ok(response)) => return response,
+                Some(Err(ForwardError::OutcomeUnknown { .. })) if request.method == Method::DELETE => {
+                    return not_served(&NotServed::Unknown);
+                }
+                Some(Err(_)) | None => {
+                    if let Some(value) = self.last_known(request, key) {
+                        return found(value);
                     }
-                    // The same value can be written again.
-                    Ok(_) | Err(_) => {}
                 }
             }
-            if self.env.now() >= end {
-                return not_served(&problem);
+            if is_over {
+                let known = self.last_known(request, key);
+                return known.map_or_else(|| not_served(&problem), found);
             }
             self.env.sleep(FORWARD_PAUSE).await;
             leader = match self.answer(request, key).await {
                 Err(NotServed::NotLeading { leader }) => leader,
-                Err(error) => {
-                    problem = error;
-                    return not_served(&problem);
-                }
+                Err(NotServed::Unknown) if request.method == Method::PUT => None,
+                Err(error) => return not_served(&error),
                 Ok(response) => return response,
             };
         }
+    }
+
+    fn last_known(&self, request: &HttpRequest, key: &[u8]) -> Option<Option<Bytes>> {
+        let backend = self.backend.get().filter(|_| request.method == Method::GET)?;
+        backend.last_known(key)
     }
 
     async fn put(&self, key: &[u8], value: &[u8]) -> Result<WriteOutcome, NotServed> {

@@ -36,6 +36,9 @@ pub enum HaMistake {
     KeyNotCreatedAgain,
     /// The memory of a displaced write is freed at once.
     QuarantineSkipped,
+    /// A standby answers a read of a metadata record although it cannot know whether its copy is
+    /// current.
+    RecordReadFromCopy,
     /// A client completes the write of another one.
     WriterNotCompared,
     /// A client uses one ID for all its writes.

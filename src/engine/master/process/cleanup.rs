@@ -37,7 +37,6 @@ impl MetadataCleaner {
             .map_err(|source| MasterProcessError::CleanupUrl { url: url.to_owned(), source })?;
         Ok(MetadataCleaner::Elsewhere { client, keys })
     }
-
 }
 
 /// Cleans up the metadata service for each expired segment.

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use crate::MasterHandle;
 use crate::process::{MasterDataPlan, MasterProcessError};
 use mcctl_journal::{DataDir, ExistingDataChoice};
-use mcctl_metadata::backend::RecordBackend;
+use mcctl_metadata::backend::NotServed;
 use mcctl_metadata::change::MetadataChange;
+use mcctl_metadata::records::MetadataTable;
 use mcctl_metadata::{open_data_dir, read_records};
 use mcctl_sys::env::{Env, RealEnv};
 
@@ -62,7 +63,7 @@ impl EarlierRecords {
     /// # Errors
     /// The log cannot be written, or the directory cannot be removed.
     pub(super) async fn import<E: Env>(self, master: &MasterHandle<E>) -> Result<(), MasterProcessError> {
-        let stopped = |error: mcctl_metadata::backend::NotServed| MasterProcessError::RecordsNotImported {
+        let stopped = |error: NotServed| MasterProcessError::RecordsNotImported {
             path: self.path.clone(),
             problem: error.to_string(),
         };
@@ -70,6 +71,7 @@ impl EarlierRecords {
             key: Cow::Owned(key.to_vec()),
             value: Cow::Owned(value.to_vec()),
         };
+        let log = master.metadata_records();
         let mut rest = self.records.as_slice();
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -79,11 +81,12 @@ impl EarlierRecords {
             };
             let count = rest.iter().take_while(fits).count().max(1);
             let (now, later) = rest.split_at(count);
-            master.change(Box::new(|_| now.iter().map(put).collect())).await.map_err(stopped)?;
+            let plan = Box::new(|_: &mut MetadataTable| now.iter().map(put).collect());
+            log.change(plan).await.map_err(stopped)?;
             rest = later;
         }
         if !master.sync().await {
-            return Err(stopped(mcctl_metadata::backend::NotServed::Stopping));
+            return Err(stopped(NotServed::Stopping));
         }
         fs::remove_dir_all(&self.path).map_err(|error| in_the_way(&self.path, error))?;
         tracing::info!(
@@ -97,5 +100,8 @@ impl EarlierRecords {
 
 /// A directory that remains would be imported again at the next start, over newer records.
 fn in_the_way(path: &Path, error: io::Error) -> MasterProcessError {
-    MasterProcessError::RecordsNotImported { path: path.to_owned(), problem: format!("cannot move or remove it: {error}") }
+    MasterProcessError::RecordsNotImported {
+        path: path.to_owned(),
+        problem: format!("cannot move or remove it: {error}"),
+    }
 }

@@ -217,7 +217,7 @@ impl MasterProcess {
             records.import(&master.handle()).await?;
         }
         if let Some((_, service)) = &embedded {
-            service.set_backend(Arc::new(master.handle()));
+            service.set_backend(master.handle().metadata_records());
         }
         let departures = master.handle().unmount_events();
         let metadata_at = embedded.as_ref().map(|(at, _)| at.clone());

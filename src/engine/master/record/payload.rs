@@ -3,11 +3,6 @@
 use crate::record::{DataFormat, MasterRecord};
 use mcctl_base::ClientId;
 
-/// Whether a payload may contain records of the metadata service.
-pub(crate) fn has_metadata_records(payload: &[u8]) -> bool {
-    payload.first() >= Some(&DataFormat::V3.number())
-}
-
 /// One byte with the data format, followed by records. Without records, it is empty.
 #[derive(Debug)]
 pub(crate) struct PayloadWriter {

@@ -66,6 +66,9 @@ fn samples() -> Vec<MasterRecord<'static>> {
         MasterRecord::DiscardReleased { replica_id: 1 << 40 },
         MasterRecord::ProcessTerms { lease_ms: 10_000, hold_ms: 0, complete: true },
         MasterRecord::HoldEnded,
+        MasterRecord::MetadataPut { key: b"mooncake/ram/n", value: b"{}" },
+        MasterRecord::MetadataPut { key: b"", value: b"" },
+        MasterRecord::MetadataRemoved { key: b"k" },
         MasterRecord::TableSizes { objects: 1 << 31, segments: 3, next_replica: 99 },
         MasterRecord::ObjectSaved { content: plain, writing: true, checksum: None, lease_ms: -5 },
         MasterRecord::ObjectSaved { content: full, writing: false, checksum: Some(6), lease_ms: i64::MAX },
@@ -93,7 +96,7 @@ fn first_error(payload: &[u8]) -> Option<RecordError> {
 #[test]
 fn every_record_round_trips() {
     let samples = samples();
-    for format in [DataFormat::V1, DataFormat::V2] {
+    for format in [DataFormat::V1, DataFormat::V2, DataFormat::V3] {
         let payload = payload_of(format, &samples);
         let read: Result<Vec<MasterRecord<'_>>, RecordError> = read_payload(&payload).expect("known format").collect();
         assert_eq!(read.as_deref(), Ok(&samples[..]));
@@ -148,6 +151,30 @@ fn format_2_writes_the_client_of_successive_objects_once() {
     }
 }
 
+/// So a release without these records names the format instead of a damage.
+#[test]
+fn a_payload_with_records_of_the_metadata_service_has_format_3() {
+    let erased = MasterRecord::ObjectErased { slot: ObjectSlot(1) };
+    let put = MasterRecord::MetadataPut { key: b"k", value: b"vv" };
+    let removed = MasterRecord::MetadataRemoved { key: b"k" };
+    for format in [DataFormat::V1, DataFormat::V2, DataFormat::V3] {
+        assert_eq!(payload_of(format, &[erased])[0], format.number());
+        assert_eq!(payload_of(format, &[put]), b"\x03\x19\x01k\x02vv");
+        assert_eq!(payload_of(format, &[erased, removed]), b"\x03\x13\x01\x1a\x01k");
+        let mut buffer = RecordBuffer::new(format, 1);
+        let first: Vec<u8> = [put, erased]
+            .iter()
+            .filter_map(|record| {
+                buffer.add(record);
+                buffer.close(|change| change.payload[0])
+            })
+            .collect();
+        assert_eq!(first, [3, format.number()], "the next payload has the chosen format");
+    }
+    let as_format_2 = [&[2][..], &payload_of(DataFormat::V2, &[put])[1..]].concat();
+    assert_eq!(first_error(&as_format_2), Some(RecordError { position: 1, problem: RecordProblem::UnknownTag(25) }));
+}
+
 #[test]
 fn a_record_that_is_cut_off_is_refused_at_its_end() {
     for record in samples() {
@@ -164,7 +191,7 @@ fn a_record_that_is_cut_off_is_refused_at_its_end() {
 #[test]
 fn unknown_formats_records_and_flags_are_refused_with_their_position() {
     let error = |position, problem| Some(RecordError { position, problem });
-    assert_eq!(first_error(&[3]), error(0, RecordProblem::UnknownFormat(3)));
+    assert_eq!(first_error(&[4]), error(0, RecordProblem::UnknownFormat(4)));
     let mut bytes = payload(&[MasterRecord::SegmentRetired { slot: SegmentSlot(5) }]);
     bytes.push(0);
     assert_eq!(first_error(&bytes), error(3, RecordProblem::UnknownTag(0)), "bytes after the last record");

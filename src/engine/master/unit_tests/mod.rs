@@ -5,6 +5,7 @@ mod evict;
 mod follow;
 mod hold;
 mod lease;
+mod metadata;
 mod put;
 mod remove;
 mod restore;

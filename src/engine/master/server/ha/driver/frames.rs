@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::record::payload::has_metadata_records;
 use crate::server::ha::disk::HaDisk;
 use crate::server::ha::driver::{HaDriver, StreamOf};
 use crate::server::ha::standby::deferred::DeferredFrames;
@@ -130,13 +129,6 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// handles nothing else between the two. If they do not fit the copy, it is discarded, and its
     /// ID with it.
     fn keep_changes(&mut self, first: u64, changes: Changes<'_>) -> Result<(), StreamError> {
-        if changes.iter().any(has_metadata_records) {
-            // Other threads read these records in the copy. Whoever has written one must find it.
-            let last = self.apply(first, changes, None)?;
-            self.update(HaEvent::ChangesReceived { last });
-            self.update(HaEvent::Applied { last });
-            return self.flush();
-        }
         let last = (first + changes.iter().count() as u64).saturating_sub(1).max(self.copy.applied);
         self.update(HaEvent::ChangesReceived { last });
         let flushed = self.flush();

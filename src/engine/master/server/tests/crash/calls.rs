@@ -4,10 +4,11 @@ use super::memory::{AddressRange, LeasedReader, SlowWriter, ranges};
 use super::process::{CallOutcome, Process};
 use super::trace::name;
 use super::world::{FinishedWrite, NODES, RELEASE, UnknownEnd, World};
-use crate::MasterState;
 use crate::slots::ObjectSlot;
 use crate::unit_tests::{EXISTS, T, grouped, hard_pinned, pinned};
+use crate::{MasterState, StateAccess};
 use mcctl_base::ClientId;
+use mcctl_metadata::records::MetadataTable;
 use mcctl_wire::MasterApi;
 use mcctl_wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, SoftPinAction};
 
@@ -34,6 +35,21 @@ impl World {
         };
         config.replica_num = 1 + self.rng.below(2) as u64;
         config
+    }
+
+    /// Writes or removes a record of the metadata service. The digest of the restored state shows
+    /// whether it was kept.
+    pub(super) fn write_record(&mut self, process: &mut Process<'_>) {
+        let key = format!("record-{}", self.rng.below(4)).into_bytes();
+        let value = vec![b'v'; self.rng.below(300)];
+        let is_removal = self.chance(3);
+        let plan = |table: &mut MetadataTable| match is_removal {
+            true => table.plan_remove(&key).into_iter().collect(),
+            false => table.plan_put(&key, &value).changes,
+        };
+        self.call(process, |call| call.0.with_state(|state, _, _| state.change_metadata(Box::new(plan))));
+        self.counts.count("writes of records");
+        self.respond(process, CallOutcome::Nothing, false);
     }
 
     pub(super) fn put(&mut self, process: &mut Process<'_>) {

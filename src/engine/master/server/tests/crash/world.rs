@@ -229,7 +229,8 @@ impl World {
             75..79 => self.change_segments(process),
             79..85 => self.resend(process),
             85 => self.add_fault(RUNNING),
-            86..97 => self.pass(process),
+            86..94 => self.pass(process),
+            94..97 => self.write_record(process),
             _ => {}
         }
         self.handle_effects(process);

@@ -68,6 +68,7 @@ impl World {
             self.violation = Some(Violation::LossyPromotion { node: nth });
         }
         self.model.lose_all();
+        self.records.lose_all();
     }
 
     /// With `wait`, no copy that may be elected may be left: the last one has ended, was not listed

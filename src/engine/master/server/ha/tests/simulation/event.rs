@@ -2,8 +2,10 @@
 
 use super::fault::Fault;
 use super::operation::{Reply, Request};
+use super::records::RecordRead;
 use mcctl_election::ha::stage::HaStage;
 use mcctl_election::ha::{ElectionTxn, HandOverProblem, HandOverTxn, Observation, SyncTxn, TxnOutcome};
+use mcctl_metadata::backend::NotServed;
 
 /// A request of a master to etcd.
 #[derive(Clone, Debug)]
@@ -96,6 +98,16 @@ pub(super) enum Event {
     },
     ExpireLeases,
     Client(usize),
+    /// The next operation on the record of the metadata service.
+    Records,
+    RecordWritten {
+        value: u64,
+        result: Result<(), NotServed>,
+    },
+    RecordRead {
+        read: RecordRead,
+        found: Option<u64>,
+    },
     Request {
         client: usize,
         call: u64,

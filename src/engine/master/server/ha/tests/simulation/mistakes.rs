@@ -12,7 +12,7 @@ const SEEDS_MAX: usize = 400;
 
 /// The plan of a seed. Some mistakes matter so rarely that their runs are chosen.
 fn plan_for(mistake: HaMistake, seed: u64) -> Plan {
-    let plan = Plan::of(seed);
+    let plan = Plan { has_records: mistake == HaMistake::RecordReadFromCopy, ..Plan::of(seed) };
     match mistake {
         // A third standby must lag behind.
         HaMistake::ListedNotAwaited => Plan { nodes: 3, is_async: true, slow_link: 150_000, work: 150_000, ..plan },
@@ -42,6 +42,7 @@ fn may_detect(mistake: HaMistake, plan: &Plan) -> bool {
         HaMistake::LossyObjectsKept => plan.not_in_sync != NotInSyncPolicy::Wait,
         // Otherwise, the promotion itself is detected, instead of the loss of the copy.
         HaMistake::CompleteCopyDropped => plan.not_in_sync != NotInSyncPolicy::Wait && !plan.is_async,
+        HaMistake::RecordReadFromCopy => true,
         _ => !plan.is_async,
     }
 }
@@ -61,7 +62,7 @@ fn detect(mistake: HaMistake, first: u64) -> Option<u64> {
 
 /// Each with a seed that detects it. If a change of the code moves that to a later seed, the test
 /// takes longer.
-const MISTAKES: [(HaMistake, u64); 17] = [
+const MISTAKES: [(HaMistake, u64); 18] = [
     (HaMistake::FenceNotChecked, 10),
     (HaMistake::AcknowledgementNotAwaited, 29),
     (HaMistake::StartAnsweredEarly, 537),
@@ -79,6 +80,7 @@ const MISTAKES: [(HaMistake, u64); 17] = [
     (HaMistake::QuarantineSkipped, 16),
     (HaMistake::WriterNotCompared, 22),
     (HaMistake::WriterIdReused, 87),
+    (HaMistake::RecordReadFromCopy, 1),
 ];
 
 #[test]

@@ -16,6 +16,7 @@ use super::env::SimEnv;
 use super::event::Event;
 use super::net::RPC_PORT;
 use super::operation::Request;
+use super::records::{self, RecordRead};
 use super::request::{ServeOutcome, serve};
 use crate::server::MasterHandle;
 use crate::server::ha::disk::{FoundCopy, HaDisk};
@@ -162,6 +163,25 @@ impl Process {
                 ServeOutcome::Closed { was_processed } => Event::Closed { client, call, was_processed },
             };
             env.fabric.post(0, event);
+        });
+    }
+
+    /// A write of the record arrives.
+    pub(super) fn write_record(&self, value: u64) {
+        let shared = self.shared.clone();
+        self.calls.add(async move {
+            let result = records::write(&shared, value).await;
+            shared.env.fabric.post(0, Event::RecordWritten { value, result });
+        });
+    }
+
+    /// A read of the record arrives.
+    pub(super) fn read_record(&self, read: RecordRead) {
+        let shared = self.shared.clone();
+        self.calls.add(async move {
+            if let Ok(found) = records::read(&shared).await {
+                shared.env.fabric.post(0, Event::RecordRead { read, found });
+            }
         });
     }
 

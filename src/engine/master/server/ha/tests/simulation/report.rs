@@ -35,6 +35,8 @@ pub(super) struct Plan {
     pub segment_bytes: u64,
     /// Number of changes that a leader keeps.
     pub tail: TailLimits,
+    /// Records of the metadata service are written and read.
+    pub has_records: bool,
     /// Each fault comes long after the one before, so that its effect must have ended.
     pub is_isolated: bool,
     /// Clocks stand still, and etcd loses data.
@@ -72,6 +74,7 @@ impl Plan {
             } else {
                 TailLimits::default()
             },
+            has_records: Rng::new(seed ^ 0x4ec0).below(2) == 0,
             is_isolated: false,
             is_outside: false,
         };
@@ -120,6 +123,10 @@ pub(super) enum Violation {
     /// A master answered after one that was elected later.
     #[error("master {node} answered after one that was elected later")]
     StaleAnswer { node: usize },
+    /// A read of a metadata record found a value before the last one that was acknowledged when it
+    /// began, or one that was never written.
+    #[error("master {node} has answered a read with record {found}, after {floor} was acknowledged")]
+    OldRecord { node: usize, floor: u64, found: u64 },
     /// A copy with the same ID has everything that it has acknowledged.
     #[error("the copy {id} lacks changes that it has acknowledged")]
     NotStored { id: MemberId },
@@ -147,6 +154,9 @@ pub(super) struct Totals {
     pub puts: u64,
     pub reads: u64,
     pub removals: u64,
+    /// Acknowledged writes, and answered reads, of metadata records.
+    pub record_writes: u64,
+    pub record_reads: u64,
     /// Requests that were sent twice, and that arrived late.
     pub duplicates: u64,
     pub late: u64,
@@ -187,6 +197,8 @@ impl Totals {
         self.puts += other.puts;
         self.reads += other.reads;
         self.removals += other.removals;
+        self.record_writes += other.record_writes;
+        self.record_reads += other.record_reads;
         self.duplicates += other.duplicates;
         self.late += other.late;
         self.elections += other.elections;

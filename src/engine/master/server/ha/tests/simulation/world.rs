@@ -17,6 +17,7 @@ use super::net::RPC_PORT;
 use super::node::Node;
 use super::operation::Reply;
 use super::process::NodeSettings;
+use super::records::RecordModel;
 use super::report::{Plan, Totals, Violation};
 use crate::StorePolicy;
 use crate::server::DataOptions;
@@ -41,6 +42,7 @@ pub(super) struct World {
     next_event: u64,
     pub(super) memory: Memory,
     pub(super) model: Model,
+    pub(super) records: RecordModel,
     /// The segments whose objects may be lost at any time: they were unmounted, or the client sends
     /// no pings.
     pub(super) unsafe_segments: BTreeSet<u64>,
@@ -166,6 +168,7 @@ impl World {
             next_event: 0,
             memory: Memory::default(),
             model: Model::new(plan.clients),
+            records: RecordModel::new(seed),
             unsafe_segments: BTreeSet::new(),
             ended_segments: BTreeSet::new(),
             last_number: plan.clients as u64,
@@ -196,6 +199,9 @@ impl World {
             world.after(1 + node as u64, Event::Start(node));
         }
         (0..plan.clients).for_each(|nth| world.after(1000, Event::Client(nth)));
+        if plan.has_records {
+            world.after(2000, Event::Records);
+        }
         world.after(1000, Event::ExpireLeases);
         world.after(3_000_000, Event::Fault);
         world
@@ -338,6 +344,9 @@ impl World {
                 self.after(20_000, Event::ExpireLeases);
             }
             Event::Client(nth) => self.step_client(nth),
+            Event::Records => self.step_records(),
+            Event::RecordWritten { value, result } => self.end_record_write(value, &result),
+            Event::RecordRead { read, found } => self.check_record(read, found)?,
             Event::Write { client, call, until } => self.write(client, call, until),
             Event::Timeout { client, call } => self.fail_call(client, call),
             Event::Request { client, call, node, incarnation, request } => match &self.nodes[node].process {
