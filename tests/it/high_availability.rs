@@ -1,6 +1,7 @@
 //! Masters of a cluster, a node and commands as processes, with a real etcd. These tests need
 //! `/usr/bin/etcd` (Debian: `etcd-server`), so `.ci/run` runs them by name.
 
+mod metadata;
 mod safety;
 
 use std::time::Duration;

@@ -117,7 +117,7 @@ async fn a_dead_clients_records_are_removed_under_the_engines_spelling() {
     let (service, _running, client) = serve().await;
     client.put("mooncake/rpc_meta/localhost:12805", rpc_meta(1)).await.unwrap();
     client.put("mooncake/ram/localhost:12805", "d".into()).await.unwrap();
-    assert_eq!(service.remove_segment("localhost:12805"), RemovedRecords { ram: true, rpc_meta: true });
+    assert_eq!(service.remove_segment("localhost:12805").await, RemovedRecords { ram: true, rpc_meta: true });
     assert_eq!(client.get("mooncake/ram/localhost:12805").await.unwrap(), None);
     assert!(!client.remove("mooncake/rpc_meta/localhost:12805").await.unwrap());
     assert_eq!(service.records(), 0);

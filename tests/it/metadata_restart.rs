@@ -96,7 +96,7 @@ async fn acknowledged_writes_survive_a_kill_and_a_stop_in_every_mode() {
         assert_eq!(second.service.records(), 2, "{sync}");
         assert_eq!(second.client.get(RAM).await.unwrap().map(|value| value.len()), Some(1 << 20));
         second.client.put(RAM, "new".into()).await.unwrap();
-        second.service.remove_segment("other");
+        second.service.remove_segment("other").await;
         second.stop().await;
 
         let third = Restored::start(&storage, options).await;

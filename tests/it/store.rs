@@ -463,7 +463,7 @@ async fn a_node_mounts_nothing_while_another_process_has_its_name() {
     first.stop().await.unwrap();
     // As if the node had been paused until it expired, and another process had claimed its name.
     let name = node.name().to_string();
-    service.remove_segment(&name);
+    service.remove_segment(&name).await;
     let other = TransferConfig { local_server_name: name.clone(), ..engine };
     let other = TransferEngine::start(other, RealEnv::new()).await.unwrap();
     let client = MetadataClient::http(&format!("http://{}/metadata", running.at())).unwrap();

@@ -155,6 +155,7 @@ fn no_acknowledged_put_is_lost_by_a_failover() {
     // A single run may have no data directories.
     if totals.runs > 10 {
         assert!(totals.elections > 0 && totals.puts > 0 && totals.reads > 0 && totals.reopened > 0, "{totals:?}");
+        assert!(totals.record_writes > totals.runs && totals.record_reads > totals.runs, "{totals:?}");
     }
 }
 
