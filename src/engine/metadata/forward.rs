@@ -61,7 +61,7 @@ pub fn is_forwarded(request: &HttpRequest) -> bool {
 }
 
 /// Whether a proxy has forwarded `request`.
-pub fn is_proxied(request: &HttpRequest) -> bool {
+pub(crate) fn is_proxied(request: &HttpRequest) -> bool {
     request.headers.contains_key(PROXIED)
 }
 
@@ -79,7 +79,7 @@ impl MetadataForwarder {
     ///
     /// # Errors
     /// The same as [`new`](MetadataForwarder::new).
-    pub fn of_proxy(credentials: &HttpCredentials) -> Result<MetadataForwarder, MetadataError> {
+    pub(crate) fn of_proxy(credentials: &HttpCredentials) -> Result<MetadataForwarder, MetadataError> {
         MetadataForwarder::marking(credentials, PROXIED)
     }
 

@@ -17,6 +17,7 @@ mod forward;
 mod journal;
 mod key;
 pub mod probe;
+mod proxy;
 pub mod records;
 mod response_body;
 mod service;
@@ -25,9 +26,10 @@ mod uri;
 
 pub use client::{CallLimits, MetadataClient};
 pub use data_dir::open_data_dir;
-pub use forward::{FORWARD_LIMIT, ForwardError, MetadataForwarder, is_forwarded, is_proxied};
+pub use forward::{FORWARD_LIMIT, ForwardError, MetadataForwarder, is_forwarded};
 pub use journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
 pub use key::KeySpace;
+pub use proxy::{ForwardTargets, MetadataProxy, ParseForwardTargetsError};
 pub use service::{KeyParsing, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};
 

@@ -193,12 +193,7 @@ impl<E: Env> Handler for MetadataShared<E> {
     }
 
     fn route(&self, path: &str) -> &'static str {
-        match path {
-            "/metadata" => "/metadata",
-            // Distinguishes this route from the admin API's `/health` in the request counts.
-            "/health" => "metadata:/health",
-            _ => OTHER_ROUTE,
-        }
+        route(path)
     }
 
     async fn handle(&self, request: HttpRequest) -> Response {
@@ -240,6 +235,16 @@ impl<E: Env> Handler for MetadataShared<E> {
                 Err(error) => not_stored(&error),
             },
         }
+    }
+}
+
+/// The route for `path`: see [`Handler::route`].
+pub(crate) fn route(path: &str) -> &'static str {
+    match path {
+        "/metadata" => "/metadata",
+        // Distinguishes this route from the admin API's `/health` in the request counts.
+        "/health" => "metadata:/health",
+        _ => OTHER_ROUTE,
     }
 }
 
