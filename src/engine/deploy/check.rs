@@ -214,6 +214,14 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
     if !url.is_empty() && !url.starts_with("http://") && !url.starts_with("https://") {
         return Err(invalid_value("metadata.url", format!("{} is not an HTTP URL", Quoted(url))));
     }
+    if url.contains(',') {
+        let what = format!(
+            "{} is a list, which Mooncake's clients in SGLang do not accept: use one URL, such as that of a Service or of a proxy on each \
+             host (mcctl serve metadata --forward-to)",
+            Quoted(url)
+        );
+        return Err(invalid_value("metadata.url", what));
+    }
     let Some(ha) = &master.ha else {
         return Ok(());
     };

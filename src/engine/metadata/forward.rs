@@ -158,7 +158,7 @@ fn client(tls: ClientTls) -> Result<reqwest::Client, MetadataError> {
 }
 
 /// Whether the service may have received the request.
-fn was_sent(error: &reqwest::Error) -> bool {
+pub(crate) fn was_sent(error: &reqwest::Error) -> bool {
     // The connection was closed before the request was written to it.
     let is_canceled = causes(error).any(|cause| cause.downcast_ref().is_some_and(hyper::Error::is_canceled));
     !(error.is_connect() || error.is_builder() || is_canceled)

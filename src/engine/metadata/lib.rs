@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod attempts;
 pub mod change;
 mod client;
 mod data_dir;
@@ -112,6 +113,17 @@ impl MetadataError {
     /// Returns true if another process owns this name (`rpc_meta` exists with different content).
     pub fn is_duplicate(&self) -> bool {
         matches!(self, MetadataError::Refused { status: 400, text, .. } if text.contains("Duplicate rpc_meta"))
+    }
+
+    /// The same error for the service or the services at `shown`.
+    fn at(self, shown: &str) -> MetadataError {
+        let url = shown.to_owned();
+        match self {
+            MetadataError::Unreachable { key, source, .. } => MetadataError::Unreachable { url, key, source },
+            MetadataError::Timeout { key, limit, .. } => MetadataError::Timeout { url, key, limit },
+            MetadataError::Refused { key, status, text, .. } => MetadataError::Refused { url, key, status, text },
+            other => other,
+        }
     }
 
     /// Returns true if the same call may succeed later without a configuration change.

@@ -1,18 +1,18 @@
 //! A proxy for a metadata service that runs at several addresses: the masters of a cluster. It
 //! keeps no records, and passes each request to the service that responded last.
 //!
-//! The decisions are in `attempts.rs`. A request that a service cannot serve goes to the next one.
+//! The decisions are in `attempts.rs` of the crate. A request that a service cannot serve goes to
+//! the next one.
 
-mod attempts;
 mod targets;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use self::attempts::{AttemptOutcome, ForwardAttempts, NextStep, following};
+use crate::attempts::{AttemptOutcome, NextStep, PreferredTarget, TargetAttempts};
 use crate::forward::{ForwardError, MetadataForwarder, is_proxied};
 use crate::service::route;
 use crate::{MetadataError, VALUE_BYTES_MAX};
@@ -36,8 +36,7 @@ pub struct MetadataProxy {
 struct ProxyShared {
     forwarder: MetadataForwarder,
     targets: Vec<ProxyTarget>,
-    /// The index of the target that gets the next request first.
-    preferred: AtomicUsize,
+    preferred: PreferredTarget,
 }
 
 #[derive(Debug)]
@@ -56,7 +55,9 @@ impl MetadataProxy {
         let bases = targets.bases(credentials.scheme()).into_iter();
         let targets = bases.map(|base| ProxyTarget { base, has_failed: AtomicBool::new(false) }).collect();
         let forwarder = MetadataForwarder::of_proxy(credentials)?;
-        Ok(MetadataProxy { shared: Arc::new(ProxyShared { forwarder, targets, preferred: AtomicUsize::new(0) }) })
+        Ok(MetadataProxy {
+            shared: Arc::new(ProxyShared { forwarder, targets, preferred: PreferredTarget::default() }),
+        })
     }
 
     /// The URLs of the targets.
@@ -94,8 +95,7 @@ impl Handler for ProxyShared {
 
 impl ProxyShared {
     async fn forward(&self, request: &HttpRequest) -> Response {
-        let first = self.preferred.load(Ordering::Relaxed);
-        let mut attempts = ForwardAttempts::new(self.targets.len(), first, &request.method);
+        let mut attempts = TargetAttempts::new(self.targets.len(), self.preferred.get(), &request.method);
         let mut errors = Vec::new();
         loop {
             let target = attempts.target();
@@ -141,18 +141,15 @@ impl ProxyShared {
     }
 
     fn note_served(&self, target: usize) {
-        self.preferred.store(target, Ordering::Relaxed);
+        self.preferred.note_served(target);
         let ProxyTarget { base, has_failed } = &self.targets[target];
         if has_failed.swap(false, Ordering::Relaxed) {
             tracing::info!("{base} serves requests again");
         }
     }
 
-    /// Other requests that start now go to the next target, unless one of them has already found a
-    /// better one.
     fn note_failed(&self, target: usize, error: &str) {
-        let next = following(target, self.targets.len());
-        let _ = self.preferred.compare_exchange(target, next, Ordering::Relaxed, Ordering::Relaxed);
+        self.preferred.note_failed(target, self.targets.len());
         if !self.targets[target].has_failed.swap(true, Ordering::Relaxed) {
             tracing::warn!("cannot forward requests: {error}");
         }
