@@ -140,6 +140,7 @@ fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
         ("master.rpc_port", master.rpc_port),
         ("master.admin_port", master.admin_port),
         ("metadata.port", spec.metadata.port),
+        ("metadata.proxy_port", spec.metadata.proxy_port),
         ("nodes.rest_port", spec.nodes.rest_port),
         ("nodes.client_http_port", spec.nodes.client_http_port),
         ("serving.port", serving.port),
@@ -206,7 +207,6 @@ fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
 
 fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
     let master = &spec.master;
-    let embedded = spec.metadata.kind == MetadataKind::Http && spec.metadata.url.is_empty();
     let url = &spec.metadata.url;
     if !url.is_empty() && spec.metadata.kind != MetadataKind::Http {
         return Err(invalid_value("metadata.url", "has no effect with kind = \"p2p\""));
@@ -258,9 +258,9 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
             return Err(invalid_value("master.ha.secret_file", what));
         }
     }
-    if embedded {
-        let what =
-            "the embedded metadata service stops with its master; for high availability, use p2p or an external url";
+    if spec.replicates_metadata() && spec.programs == Programs::Upstream {
+        let what = "the metadata service inside upstream's masters is not replicated; for high availability, use p2p, an external url or \
+                    programs = \"mcctl\"";
         return Err(invalid_value("metadata.kind", what));
     }
     Ok(())

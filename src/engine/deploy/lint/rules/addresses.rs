@@ -163,7 +163,7 @@ pub(super) fn metadata_build(view: &DeploymentView<'_>, out: &mut Findings) {
 }
 
 /// Whether `text` contains several URLs, separated by commas.
-fn is_url_list(text: &str) -> bool {
+pub(super) fn is_url_list(text: &str) -> bool {
     text.split(',').filter(|part| part.contains("://")).count() > 1
 }
 
