@@ -25,6 +25,7 @@ mod load;
 mod many_keys;
 mod master;
 mod metadata;
+mod metadata_proxy;
 mod metadata_restart;
 mod packaging;
 mod peer;

@@ -238,6 +238,49 @@ async fn an_unavailable_service_is_an_error_within_the_limits() {
     assert!(error.is_retryable());
 }
 
+#[tokio::test]
+async fn a_client_with_several_urls_uses_one_that_responds() {
+    let (_first, stopping, _) = serve().await;
+    let (second, running, _) = serve().await;
+    let (dead, _) = owner(OwnerBehavior::Dead).await;
+    let url = |port: u16| format!("http://127.0.0.1:{port}/metadata");
+    let list = [url(dead), url(stopping.at().port), url(running.at().port)].join(",");
+    let client = MetadataClient::http(&list).unwrap();
+    assert_eq!(client.url(), list);
+    client.put("mooncake/ram/a", "1".into()).await.unwrap();
+    assert!(!second.has_segment("a"), "the first service that responds is used");
+    in_time("the first service to stop", stopping.stop()).await;
+    assert_eq!(client.get("mooncake/ram/a").await.unwrap(), None);
+    client.put("mooncake/ram/a", "2".into()).await.unwrap();
+    assert!(second.has_segment("a"));
+    assert!(client.remove("mooncake/ram/a").await.unwrap());
+    in_time("the second service to stop", running.stop()).await;
+    let error = client.get("mooncake/ram/a").await.unwrap_err();
+    assert!(matches!(&error, MetadataError::Unreachable { url, .. } if *url == list), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_repeats_only_what_is_safe_at_the_next_url() {
+    let (service, running, _) = serve().await;
+    let limits = CallLimits { call: Duration::from_millis(200), ..CallLimits::default() };
+    let (hung, _task) = owner(OwnerBehavior::Hangs).await;
+    let list = format!("http://127.0.0.1:{hung}/metadata,http://{}/metadata", running.at());
+    for method in ["put", "get", "remove"] {
+        let client = MetadataClient::within(&list, limits).unwrap();
+        match method {
+            "put" => client.put("mooncake/ram/a", "1".into()).await.unwrap(),
+            "get" => assert_eq!(client.get("mooncake/ram/a").await.unwrap(), Some("1".into())),
+            _ => {
+                let error = client.remove("mooncake/ram/a").await.unwrap_err();
+                assert!(matches!(&error, MetadataError::Timeout { url, .. } if *url == list), "{error}");
+                assert!(service.has_segment("a"));
+                // The next call begins with the other service.
+                assert!(client.remove("mooncake/ram/a").await.unwrap());
+            }
+        }
+    }
+}
+
 /// The service on a simulated network: an owner behind a partition loses its name after the probe's
 /// limit in virtual time, and a reachable one keeps it.
 #[test]

@@ -8,7 +8,7 @@ use crate::commands::cli::runtime::{self, Signals};
 use crate::commands::cli::service_flags::metadata_flags;
 use crate::commands::serve::access_plan::{AccessPlan, OpenPort};
 use crate::commands::serve::metadata_directory::MetadataDataPlan;
-use crate::commands::serve::{settings_of, start_logging};
+use crate::commands::serve::{metadata_proxy, settings_of, start_logging};
 use crate::commands::target::key_space::key_space;
 use crate::engine::base::HostPort;
 use crate::engine::metadata::{KeyParsing, MetadataService};
@@ -20,12 +20,15 @@ use crate::engine::metadata::{KeyParsing, MetadataService};
 pub fn run(parsed: &ParsedFlags, log: &logging::LogOptions) -> Outcome {
     let settings = settings_of(&metadata_flags::TABLE, parsed)?;
     start_logging(&settings, log, None)?;
-    let data = MetadataDataPlan::of(&settings)?;
     let access = AccessPlan::of(&settings)?;
     let (host, host_origin) = access.host(&settings, "host");
     let at = HostPort::new(host, settings.whole("port"));
     let origin = settings.describe("port");
     let listen = ListenAddress { what: "the metadata service", at, origin, host_origin };
+    if let Some(targets) = metadata_proxy::targets(&settings, &listen.at)? {
+        return metadata_proxy::run(&targets, &access, &listen);
+    }
+    let data = MetadataDataPlan::of(&settings)?;
     // One thread serves about 100,000 requests per second, which is enough.
     runtime::block_on(0, async {
         let mut signals = Signals::take_for_service()?;

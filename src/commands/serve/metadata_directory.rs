@@ -27,7 +27,7 @@ pub struct MetadataDataPlan {
 }
 
 /// The flags that have an effect only with a data directory.
-const ONLY_WITH_DATA: [&str; 3] = ["fsync", "on_disk_error", "discard_data"];
+pub const ONLY_WITH_DATA: [&str; 3] = ["fsync", "on_disk_error", "discard_data"];
 
 impl MetadataDataPlan {
     /// The directory in which an earlier release kept the records of a service embedded in a master

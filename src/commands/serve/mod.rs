@@ -9,6 +9,7 @@ pub mod master;
 pub mod master_process;
 pub mod metadata;
 pub mod metadata_directory;
+pub mod metadata_proxy;
 pub mod open_files;
 pub mod sim;
 pub mod simulator;

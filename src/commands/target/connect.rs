@@ -27,7 +27,8 @@ pub struct ConnectArgs {
     /// Metadata service URL (http:// or etcd://), or P2PHANDSHAKE [default: the mode that the nodes
     /// use; environment: MOONCAKE_TE_META_DATA_SERVER]
     ///
-    /// By default the mode is discovered through the master's admin port.
+    /// By default the mode is discovered through the master's admin port. Several http URLs,
+    /// separated by commas, name one service at several addresses: the first that responds is used.
     #[arg(long, value_name = "URL")]
     pub metadata_server: Option<String>,
     /// Name or address of this host [default: the local address on the route to the master;

@@ -26,6 +26,11 @@ impl ParseAddrError {
     fn new(text: &str, what: &'static str) -> ParseAddrError {
         ParseAddrError { text: masked_address(text).into_owned(), what }
     }
+
+    /// The reason without the text of the address.
+    pub fn reason(&self) -> &'static str {
+        self.what
+    }
 }
 
 impl HostPort {

@@ -140,6 +140,7 @@ fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
         ("master.rpc_port", master.rpc_port),
         ("master.admin_port", master.admin_port),
         ("metadata.port", spec.metadata.port),
+        ("metadata.proxy_port", spec.metadata.proxy_port),
         ("nodes.rest_port", spec.nodes.rest_port),
         ("nodes.client_http_port", spec.nodes.client_http_port),
         ("serving.port", serving.port),
@@ -206,13 +207,20 @@ fn numbers(spec: &DeploymentSpec) -> Result<(), DeployError> {
 
 fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
     let master = &spec.master;
-    let embedded = spec.metadata.kind == MetadataKind::Http && spec.metadata.url.is_empty();
     let url = &spec.metadata.url;
     if !url.is_empty() && spec.metadata.kind != MetadataKind::Http {
         return Err(invalid_value("metadata.url", "has no effect with kind = \"p2p\""));
     }
     if !url.is_empty() && !url.starts_with("http://") && !url.starts_with("https://") {
         return Err(invalid_value("metadata.url", format!("{} is not an HTTP URL", Quoted(url))));
+    }
+    if url.contains(',') {
+        let what = format!(
+            "{} is a list, which Mooncake's clients in SGLang do not accept: use one URL, such as that of a Service or of a proxy on each \
+             host (mcctl serve metadata --forward-to)",
+            Quoted(url)
+        );
+        return Err(invalid_value("metadata.url", what));
     }
     let Some(ha) = &master.ha else {
         return Ok(());
@@ -250,9 +258,9 @@ fn master(spec: &DeploymentSpec) -> Result<(), DeployError> {
             return Err(invalid_value("master.ha.secret_file", what));
         }
     }
-    if embedded {
-        let what =
-            "the embedded metadata service stops with its master; for high availability, use p2p or an external url";
+    if spec.replicates_metadata() && spec.programs == Programs::Upstream {
+        let what = "the metadata service inside upstream's masters is not replicated; for high availability, use p2p, an external url or \
+                    programs = \"mcctl\"";
         return Err(invalid_value("metadata.kind", what));
     }
     Ok(())

@@ -6,8 +6,8 @@ use crate::error::invalid_value;
 use crate::kube::grammar;
 use crate::value_syntax::{device_names, is_path, variables};
 use crate::{
-    AccessSection, DeployError, DeploymentSpec, ExtraVolume, HugePageSize, MetadataKind, PdServersSection, Platform,
-    PodToleration, Programs, ServingMode, StoreProtocol,
+    AccessSection, DeployError, DeploymentSpec, ExtraVolume, HugePageSize, PdServersSection, Platform, PodToleration,
+    Programs, ServingMode, StoreProtocol,
 };
 use mcctl_base::cidr::CidrList;
 use mcctl_base::text::Quoted;
@@ -193,8 +193,7 @@ fn access(spec: &DeploymentSpec, platform: Platform) -> Result<(), DeployError> 
             "requires tokens or client certificates: set token_file or client_ca",
         ));
     }
-    let embedded = spec.metadata.kind == MetadataKind::Http && spec.metadata.url.is_empty();
-    if embedded && (tokens || tls) {
+    if spec.embeds_metadata() && (tokens || tls) {
         let what = "the wheel's clients have neither tokens nor the store's certificates, so the master would refuse their records: use p2p";
         return Err(invalid_value("metadata.kind", what));
     }

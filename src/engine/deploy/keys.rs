@@ -92,6 +92,11 @@ pub(super) const KEYS: &[KeyHelp] = &[
         "p2p: handshake between engines. http: service embedded in the master; it keeps its records in master.data_dir",
     ),
     ("metadata", "port", "port of the embedded service"),
+    (
+        "metadata",
+        "proxy_port",
+        "for several masters with the embedded service: port of a proxy on 127.0.0.1 of each host with clients",
+    ),
     ("metadata", "url", "URL of an external metadata service"),
     ("transfer", "protocol", "tcp or rdma; must match on all processes"),
     ("transfer", "devices", "RDMA devices (mcctl devices lists them)"),

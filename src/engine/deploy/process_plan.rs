@@ -7,6 +7,8 @@ use mcctl_base::HostPort;
 pub enum ComponentRole {
     /// Holds the store's metadata.
     Master,
+    /// Forwards requests to the metadata service of a master that is alive.
+    MetadataProxy,
     Store,
     Server,
     Prefill,
@@ -21,6 +23,7 @@ impl ComponentRole {
     pub fn word(self) -> &'static str {
         match self {
             ComponentRole::Master => "master",
+            ComponentRole::MetadataProxy => "metadata-proxy",
             ComponentRole::Store => "store",
             ComponentRole::Server => "server",
             ComponentRole::Prefill => "prefill",

@@ -1,10 +1,22 @@
-//! The settings of prefill and decode servers, in place of the general ones.
+//! Settings that follow from several sections: where the metadata service runs, and the settings of
+//! prefill and decode servers, in place of the general ones.
 
 use std::borrow::Cow;
 
-use crate::{ComponentRole, DeploymentSpec, PdServersSection, ServingMode};
+use crate::{ComponentRole, DeploymentSpec, MetadataKind, PdServersSection, ServingMode};
 
 impl DeploymentSpec {
+    /// Whether the metadata service runs inside the masters.
+    pub(crate) fn embeds_metadata(&self) -> bool {
+        self.metadata.kind == MetadataKind::Http && self.metadata.url.is_empty()
+    }
+
+    /// Whether several masters have the records of one metadata service. Each of them serves
+    /// requests.
+    pub(crate) fn replicates_metadata(&self) -> bool {
+        self.embeds_metadata() && self.master.ha.is_some()
+    }
+
     /// The section of the prefill or decode servers. `None` for other roles and modes.
     pub fn servers_of(&self, role: ComponentRole) -> Option<&PdServersSection> {
         match (self.serving.mode, role) {

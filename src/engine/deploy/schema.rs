@@ -320,13 +320,16 @@ pub struct MetadataSection {
     pub kind: MetadataKind,
     /// Port of the metadata service inside the master.
     pub port: u16,
+    /// Port of the proxies for several masters with the service inside, one on each host with
+    /// clients.
+    pub proxy_port: u16,
     /// URL of an external metadata service. Empty uses the service inside the master.
     pub url: String,
 }
 
 impl Default for MetadataSection {
     fn default() -> MetadataSection {
-        MetadataSection { kind: MetadataKind::P2p, port: ports::METADATA, url: String::new() }
+        MetadataSection { kind: MetadataKind::P2p, port: ports::METADATA, proxy_port: 8079, url: String::new() }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A client for a metadata service. Over HTTP, it behaves like Mooncake's own HTTP plug-in: one
 //! GET, PUT or DELETE per record, any status other than 200 is an error, and there are no retries.
+//! If the service has several URLs, one after the other is used until one can serve the request,
+//! starting with the one that responded last (see `attempts.rs`).
 //! With etcd, the records are the same, under the same keys, without a lease.
 //!
 //! Proxies from the environment are not used, because the service is part of the cluster. The
@@ -13,6 +15,9 @@ use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Method, Response, StatusCode, Url};
 
+use crate::attempts::{AttemptOutcome, NextStep, PreferredTarget, TargetAttempts};
+use crate::forward::was_sent;
+use crate::uri::http_urls;
 use crate::{MetadataError, VALUE_BYTES_MAX, response_body};
 use mcctl_base::text::masked;
 use mcctl_net::etcd::{EtcdClient, EtcdCompare, EtcdError, EtcdOp, EtcdOptions, EtcdTxn};
@@ -33,11 +38,18 @@ pub struct MetadataClient {
 
 #[derive(Clone)]
 enum MetadataBackend {
-    Http(reqwest::Client),
+    Http(Arc<HttpServers>),
     Etcd(EtcdClient),
 }
 
-/// Timeouts for a call.
+/// The URLs of a service over HTTP.
+struct HttpServers {
+    http: reqwest::Client,
+    urls: Vec<String>,
+    preferred: PreferredTarget,
+}
+
+/// Timeouts for a call to one URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
     pub connect: Duration,
@@ -57,8 +69,8 @@ impl fmt::Debug for MetadataClient {
 }
 
 impl MetadataClient {
-    /// Creates a client for the service at `url` (`http://host:port/metadata`). It does not connect
-    /// yet.
+    /// Creates a client for the service at `url` (`http://host:port/metadata`, or several of them
+    /// separated by commas). It does not connect yet.
     ///
     /// # Errors
     /// [`MetadataError::BadUrl`], or [`MetadataError::Setup`] if the host's certificates cannot be
@@ -110,14 +122,19 @@ impl MetadataClient {
         credentials: &HttpCredentials,
     ) -> Result<MetadataClient, MetadataError> {
         let bad = |reason: String| MetadataError::BadUrl { url: masked(url).into_owned(), reason };
-        let parsed = Url::parse(url).map_err(|e| bad(e.to_string()))?;
-        let tls = match parsed.scheme() {
-            "http" => ClientTls::None,
-            "https" => match &credentials.tls {
-                Some(tls) => ClientTls::Config(Box::new((**tls).clone())),
-                None => ClientTls::Host,
-            },
-            other => return Err(bad(format!("scheme '{other}' is not http or https"))),
+        let mut is_secure = false;
+        let urls = http_urls(url);
+        for url in &urls {
+            match Url::parse(url).map_err(|e| bad(e.to_string()))?.scheme() {
+                "http" => {}
+                "https" => is_secure = true,
+                other => return Err(bad(format!("scheme '{other}' is not http or https"))),
+            }
+        }
+        let tls = match (is_secure, &credentials.tls) {
+            (true, None) => ClientTls::Host,
+            (true, Some(_)) => credentials.client_tls(),
+            (false, _) => ClientTls::None,
         };
         let builder = builder(tls).map_err(|e| bad(e.to_string()))?;
         let authorization = credentials.authorization().map(|value| (AUTHORIZATION, value));
@@ -128,7 +145,9 @@ impl MetadataClient {
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
             .build()
             .map_err(|source| MetadataError::Setup { url: masked(url).into_owned(), source })?;
-        let backend = MetadataBackend::Http(http);
+        let urls = urls.into_iter().map(str::to_owned).collect();
+        let servers = HttpServers { http, urls, preferred: PreferredTarget::default() };
+        let backend = MetadataBackend::Http(Arc::new(servers));
         Ok(MetadataClient { backend, url: Arc::from(url), shown: Arc::from(&*masked(url)), limits })
     }
 
@@ -142,19 +161,14 @@ impl MetadataClient {
     /// # Errors
     /// Any [`MetadataError`] except `BadUrl` and `Setup`.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, MetadataError> {
-        let http = match &self.backend {
-            MetadataBackend::Http(http) => http,
+        let servers = match &self.backend {
+            MetadataBackend::Http(servers) => servers,
             MetadataBackend::Etcd(etcd) => {
                 let read = etcd.get(key).await.map_err(|source| self.etcd_failed(source, key))?;
                 return Ok(read.pairs.into_iter().next().map(|pair| pair.value.into()));
             }
         };
-        let response = self.send(http, Method::GET, key, None).await?;
-        match response.status() {
-            StatusCode::OK => Ok(Some(self.body(response, key).await?)),
-            StatusCode::NOT_FOUND => Ok(None),
-            _ => Err(self.refused(response, key).await),
-        }
+        self.exchange(servers, Method::GET, key, None).await
     }
 
     /// Writes `body` under `key`.
@@ -163,19 +177,15 @@ impl MetadataClient {
     /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`.
     /// [`MetadataError::is_duplicate`] detects a name that is in use.
     pub async fn put(&self, key: &str, body: Bytes) -> Result<(), MetadataError> {
-        let http = match &self.backend {
-            MetadataBackend::Http(http) => http,
+        let servers = match &self.backend {
+            MetadataBackend::Http(servers) => servers,
             MetadataBackend::Etcd(etcd) => {
                 let put = EtcdOp::Put { key: key.to_owned(), value: body.to_vec(), lease: 0 };
                 let done = etcd.txn(&EtcdTxn { success: vec![put], ..EtcdTxn::default() }).await;
                 return done.map(drop).map_err(|source| self.etcd_failed(source, key));
             }
         };
-        let response = self.send(http, Method::PUT, key, Some(body)).await?;
-        match response.status() {
-            StatusCode::OK => self.drain(response, key).await,
-            _ => Err(self.refused(response, key).await),
-        }
+        self.exchange(servers, Method::PUT, key, Some(body)).await.map(drop)
     }
 
     /// Removes the record under `key`. Returns false if it did not exist.
@@ -183,8 +193,8 @@ impl MetadataClient {
     /// # Errors
     /// Any [`MetadataError`] except `BadUrl`, `Setup` and `TooLarge`.
     pub async fn remove(&self, key: &str) -> Result<bool, MetadataError> {
-        let http = match &self.backend {
-            MetadataBackend::Http(http) => http,
+        let servers = match &self.backend {
+            MetadataBackend::Http(servers) => servers,
             MetadataBackend::Etcd(etcd) => {
                 let compare = vec![EtcdCompare::CreateRevision(key.to_owned(), 0)];
                 let failure = vec![EtcdOp::Delete(key.to_owned())];
@@ -192,62 +202,89 @@ impl MetadataClient {
                 return done.map(|done| !done.succeeded).map_err(|source| self.etcd_failed(source, key));
             }
         };
-        let response = self.send(http, Method::DELETE, key, None).await?;
-        match response.status() {
-            StatusCode::OK => self.drain(response, key).await.map(|()| true),
-            StatusCode::NOT_FOUND => Ok(false),
-            _ => Err(self.refused(response, key).await),
-        }
+        self.exchange(servers, Method::DELETE, key, None).await.map(|removed| removed.is_some())
     }
 
     fn etcd_failed(&self, source: EtcdError, key: &str) -> MetadataError {
         MetadataError::Etcd { url: self.shown.to_string(), key: key.to_owned(), source }
     }
 
-    async fn send(
+    /// Sends a request to one URL after the other, until one serves it. Returns the body of the
+    /// response; `None` if the record does not exist.
+    async fn exchange(
         &self,
-        http: &reqwest::Client,
+        servers: &HttpServers,
         method: Method,
         key: &str,
         body: Option<Bytes>,
-    ) -> Result<Response, MetadataError> {
-        let mut request = http.request(method, format!("{}?key={}", self.url, escape(key)));
+    ) -> Result<Option<Bytes>, MetadataError> {
+        let count = servers.urls.len();
+        let mut attempts = TargetAttempts::new(count, servers.preferred.get(), &method);
+        loop {
+            let target = attempts.target();
+            let attempt = self.attempt(&servers.http, &servers.urls[target], &method, key, body.clone()).await;
+            let (outcome, result) = match attempt {
+                Ok(body) => (AttemptOutcome::Served, Ok(body)),
+                Err((outcome, error)) => (outcome, Err(error)),
+            };
+            match outcome {
+                AttemptOutcome::Served => servers.preferred.note_served(target),
+                AttemptOutcome::Unserved | AttemptOutcome::Unknown => servers.preferred.note_failed(target, count),
+            }
+            match attempts.after(outcome) {
+                NextStep::Try(_) => {
+                    if let Err(error) = &result {
+                        tracing::debug!(%error, "trying the next metadata service");
+                    }
+                }
+                NextStep::Respond => return result,
+                // The error is that of the last URL. Its text names all.
+                NextStep::Fail | NextStep::FailUnknown => return result.map_err(|error| error.at(&self.shown)),
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        http: &reqwest::Client,
+        url: &str,
+        method: &Method,
+        key: &str,
+        body: Option<Bytes>,
+    ) -> Result<Option<Bytes>, (AttemptOutcome, MetadataError)> {
+        let failed = |error: reqwest::Error| {
+            let outcome = if was_sent(&error) { AttemptOutcome::Unknown } else { AttemptOutcome::Unserved };
+            (outcome, self.failed(error, url, key))
+        };
+        let mut request = http.request(method.clone(), format!("{url}?key={}", escape(key)));
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }
-        request.send().await.map_err(|e| self.failed(e, key))
-    }
-
-    async fn body(&self, mut response: Response, key: &str) -> Result<Bytes, MetadataError> {
-        let body = response_body::read(&mut response, VALUE_BYTES_MAX).await;
-        body.map_err(|e| self.failed(e, key))?.ok_or_else(|| MetadataError::TooLarge {
-            url: self.shown.to_string(),
-            key: key.to_owned(),
-            limit: VALUE_BYTES_MAX,
-        })
-    }
-
-    /// Reads the rest of the body, so that the connection can be reused.
-    async fn drain(&self, response: Response, key: &str) -> Result<(), MetadataError> {
-        self.body(response, key).await.map(drop)
-    }
-
-    async fn refused(&self, mut response: Response, key: &str) -> MetadataError {
-        let status = response.status().as_u16();
-        let mut text = Vec::new();
-        while let Ok(Some(chunk)) = response.chunk().await {
-            let left = REFUSAL_BYTES_MAX - text.len();
-            text.extend_from_slice(&chunk[..chunk.len().min(left)]);
-            if text.len() == REFUSAL_BYTES_MAX {
-                break;
+        let mut response = request.send().await.map_err(failed)?;
+        match response.status() {
+            // Reading the whole body allows the connection to be reused.
+            StatusCode::OK => match response_body::read(&mut response, VALUE_BYTES_MAX).await.map_err(failed)? {
+                Some(body) => Ok(Some(body)),
+                None => {
+                    let url = masked(url).into_owned();
+                    let error = MetadataError::TooLarge { url, key: key.to_owned(), limit: VALUE_BYTES_MAX };
+                    Err((AttemptOutcome::Served, error))
+                }
+            },
+            StatusCode::NOT_FOUND if *method != Method::PUT => Ok(None),
+            status => {
+                let outcome = match status {
+                    StatusCode::SERVICE_UNAVAILABLE => AttemptOutcome::Unserved,
+                    StatusCode::GATEWAY_TIMEOUT => AttemptOutcome::Unknown,
+                    _ => AttemptOutcome::Served,
+                };
+                Err((outcome, refused(response, url, key).await))
             }
         }
-        let text = String::from_utf8_lossy(&text).trim().to_owned();
-        MetadataError::Refused { url: self.shown.to_string(), key: key.to_owned(), status, text }
     }
 
-    fn failed(&self, source: reqwest::Error, key: &str) -> MetadataError {
-        let url = self.shown.to_string();
+    fn failed(&self, source: reqwest::Error, url: &str, key: &str) -> MetadataError {
+        let url = masked(url).into_owned();
         let key = key.to_owned();
         // The library's error repeats the URL with the escaped key; without it, the message is
         // shorter.
@@ -259,6 +296,20 @@ impl MetadataClient {
             MetadataError::Unreachable { url, key, source }
         }
     }
+}
+
+async fn refused(mut response: Response, url: &str, key: &str) -> MetadataError {
+    let status = response.status().as_u16();
+    let mut text = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        let left = REFUSAL_BYTES_MAX - text.len();
+        text.extend_from_slice(&chunk[..chunk.len().min(left)]);
+        if text.len() == REFUSAL_BYTES_MAX {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    MetadataError::Refused { url: masked(url).into_owned(), key: key.to_owned(), status, text }
 }
 
 /// A node makes only a few calls at a time, so keeping more idle connections would provide no
@@ -273,7 +324,7 @@ mod tests {
 
     #[test]
     fn an_invalid_url_is_rejected_immediately() {
-        for bad in ["", "nope", "ftp://a/metadata"] {
+        for bad in ["", "nope", "ftp://a/metadata", "http://a/metadata,https://"] {
             assert!(matches!(MetadataClient::http(bad), Err(MetadataError::BadUrl { .. })), "{bad}");
         }
         assert!(MetadataClient::http("http://127.0.0.1:1/metadata").is_ok());

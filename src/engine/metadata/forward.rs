@@ -61,7 +61,7 @@ pub fn is_forwarded(request: &HttpRequest) -> bool {
 }
 
 /// Whether a proxy has forwarded `request`.
-pub fn is_proxied(request: &HttpRequest) -> bool {
+pub(crate) fn is_proxied(request: &HttpRequest) -> bool {
     request.headers.contains_key(PROXIED)
 }
 
@@ -79,7 +79,7 @@ impl MetadataForwarder {
     ///
     /// # Errors
     /// The same as [`new`](MetadataForwarder::new).
-    pub fn of_proxy(credentials: &HttpCredentials) -> Result<MetadataForwarder, MetadataError> {
+    pub(crate) fn of_proxy(credentials: &HttpCredentials) -> Result<MetadataForwarder, MetadataError> {
         MetadataForwarder::marking(credentials, PROXIED)
     }
 
@@ -158,7 +158,7 @@ fn client(tls: ClientTls) -> Result<reqwest::Client, MetadataError> {
 }
 
 /// Whether the service may have received the request.
-fn was_sent(error: &reqwest::Error) -> bool {
+pub(crate) fn was_sent(error: &reqwest::Error) -> bool {
     // The connection was closed before the request was written to it.
     let is_canceled = causes(error).any(|cause| cause.downcast_ref().is_some_and(hyper::Error::is_canceled));
     !(error.is_connect() || error.is_builder() || is_canceled)

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod attempts;
 pub mod backend;
 pub mod change;
 mod client;
@@ -18,6 +19,7 @@ mod forward;
 mod journal;
 mod key;
 pub mod probe;
+mod proxy;
 pub mod records;
 mod response_body;
 mod service;
@@ -26,9 +28,10 @@ mod uri;
 
 pub use client::{CallLimits, MetadataClient};
 pub use data_dir::open_data_dir;
-pub use forward::{FORWARD_LIMIT, ForwardError, MetadataForwarder, is_forwarded, is_proxied};
+pub use forward::{FORWARD_LIMIT, ForwardError, MetadataForwarder, is_forwarded};
 pub use journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport, read_records};
 pub use key::KeySpace;
+pub use proxy::{ForwardTargets, MetadataProxy, ParseForwardTargetsError};
 pub use service::{KeyParsing, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};
 
@@ -111,6 +114,17 @@ impl MetadataError {
     /// Returns true if another process owns this name (`rpc_meta` exists with different content).
     pub fn is_duplicate(&self) -> bool {
         matches!(self, MetadataError::Refused { status: 400, text, .. } if text.contains("Duplicate rpc_meta"))
+    }
+
+    /// The same error for the service or the services at `shown`.
+    fn at(self, shown: &str) -> MetadataError {
+        let url = shown.to_owned();
+        match self {
+            MetadataError::Unreachable { key, source, .. } => MetadataError::Unreachable { url, key, source },
+            MetadataError::Timeout { key, limit, .. } => MetadataError::Timeout { url, key, limit },
+            MetadataError::Refused { key, status, text, .. } => MetadataError::Refused { url, key, status, text },
+            other => other,
+        }
     }
 
     /// Returns true if the same call may succeed later without a configuration change.

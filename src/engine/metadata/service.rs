@@ -226,12 +226,7 @@ impl<E: Env> Handler for MetadataShared<E> {
     }
 
     fn route(&self, path: &str) -> &'static str {
-        match path {
-            "/metadata" => "/metadata",
-            // Distinguishes this route from the admin API's `/health` in the request counts.
-            "/health" => "metadata:/health",
-            _ => OTHER_ROUTE,
-        }
+        route(path)
     }
 
     async fn handle(&self, request: HttpRequest) -> Response {
@@ -268,6 +263,16 @@ fn found(value: Option<Bytes>) -> Response {
     match value {
         Some(value) => answer(StatusCode::OK, "application/json", value),
         None => answer(StatusCode::NOT_FOUND, "", "metadata not found"),
+    }
+}
+
+/// The route for `path`: see [`Handler::route`].
+pub(crate) fn route(path: &str) -> &'static str {
+    match path {
+        "/metadata" => "/metadata",
+        // Distinguishes this route from the admin API's `/health` in the request counts.
+        "/health" => "metadata:/health",
+        _ => OTHER_ROUTE,
     }
 }
 

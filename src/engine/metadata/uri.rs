@@ -12,9 +12,26 @@ use mcctl_net::etcd::EtcdOptions;
 pub enum MetadataUri {
     /// No service: peers exchange descriptors over their handshake ports.
     P2p,
-    /// A metadata service: the URL of one over HTTP, to which `?key=` is appended, or
-    /// `etcd://HOST:PORT;HOST:PORT`.
+    /// A metadata service: the URL of one over HTTP, to which `?key=` is appended; several such
+    /// URLs, separated by commas, for a service at several addresses; or
+    /// `etcd://HOST:PORT;HOST:PORT`. Mooncake's own clients do not accept several URLs.
     Service(String),
+}
+
+/// The URLs in `text`, which are separated by commas. A comma belongs to a URL if no `http://` or
+/// `https://` follows it.
+pub(crate) fn http_urls(text: &str) -> Vec<&str> {
+    let is_start = |rest: &str| rest.trim_start().starts_with("http://") || rest.trim_start().starts_with("https://");
+    let mut urls = Vec::new();
+    let mut from = 0;
+    for (at, _) in text.match_indices(',') {
+        if is_start(&text[at + 1..]) {
+            urls.push(text[from..at].trim());
+            from = at + 1;
+        }
+    }
+    urls.push(text[from..].trim());
+    urls
 }
 
 impl MetadataUri {
@@ -24,7 +41,11 @@ impl MetadataUri {
     pub fn differs_from(&self, other: &MetadataUri) -> bool {
         match (self, other) {
             (MetadataUri::P2p, MetadataUri::P2p) => false,
-            (MetadataUri::Service(url), MetadataUri::Service(other)) => without_host(url) != without_host(other),
+            (MetadataUri::Service(url), MetadataUri::Service(other)) => {
+                let others = http_urls(other);
+                let is_same = |url: &&str| others.iter().any(|other| without_host(url) == without_host(other));
+                !http_urls(url).iter().any(is_same)
+            }
             _ => true,
         }
     }
@@ -56,13 +77,7 @@ impl FromStr for MetadataUri {
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
         match scheme {
             Some("http" | "https") => {
-                let url = reqwest::Url::parse(text).map_err(|_| bad("invalid URL"))?;
-                if url.host_str().is_none_or(str::is_empty) {
-                    return Err(bad("missing host"));
-                }
-                if url.query().is_some() || url.fragment().is_some() {
-                    return Err(bad("the URL must not contain '?' or '#'"));
-                }
+                check_urls(&http_urls(text)).map_err(bad)?;
                 Ok(MetadataUri::Service(text.to_owned()))
             }
             Some("etcd") => match EtcdOptions::parse(text, Duration::ZERO) {
@@ -77,6 +92,29 @@ impl FromStr for MetadataUri {
             None => Err(bad("an address without a scheme means etcd for Mooncake; write etcd:// before it")),
         }
     }
+}
+
+/// Checks the URLs of one service.
+fn check_urls(urls: &[&str]) -> Result<(), &'static str> {
+    let mut paths = Vec::new();
+    for url in urls {
+        let url = reqwest::Url::parse(url).map_err(|_| "invalid URL")?;
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err("missing host");
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err("the URL must not contain '?' or '#'");
+        }
+        if url.path().contains(',') {
+            return Err("in a list, each address must start with http:// or https://");
+        }
+        paths.push(url.path().trim_end_matches('/').to_owned());
+    }
+    paths.dedup();
+    if paths.len() > 1 {
+        return Err("all URLs in a list must have the same path");
+    }
+    Ok(())
 }
 
 /// The original string, with any password masked.
@@ -105,15 +143,30 @@ mod tests {
         let here = http("http://127.0.0.1:8080/metadata");
         assert!(!here.differs_from(&http("http://localhost:8080/metadata/")));
         assert!(here.differs_from(&http("http://127.0.0.1:8081/metadata")));
+        let list = http("http://10.0.0.1:8081/metadata,http://10.0.0.2:8080/metadata");
+        assert!(!here.differs_from(&list) && !list.differs_from(&here) && !list.differs_from(&list));
+        assert!(list.differs_from(&http("http://10.0.0.1:8082/metadata")));
         assert!(here.differs_from(&MetadataUri::P2p) && !MetadataUri::P2p.differs_from(&MetadataUri::P2p));
     }
 
     #[test]
     fn supported_uris_round_trip_through_text() {
-        for text in ["P2PHANDSHAKE", "http://127.0.0.1:8080/metadata", "https://[::1]:8443/metadata", "etcd://a:1;b:2"]
-        {
+        for text in [
+            "P2PHANDSHAKE",
+            "http://127.0.0.1:8080/metadata",
+            "https://[::1]:8443/metadata",
+            "http://a:1/metadata,https://b:2/metadata/, http://c:3/metadata",
+            "etcd://a:1;b:2",
+        ] {
             assert_eq!(text.parse::<MetadataUri>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_list_is_split_where_a_url_starts() {
+        assert_eq!(http_urls("http://a/m"), ["http://a/m"]);
+        assert_eq!(http_urls("http://a/m, https://b/m"), ["http://a/m", "https://b/m"]);
+        assert_eq!(http_urls("http://me:x,y@a/m,http://b/m"), ["http://me:x,y@a/m", "http://b/m"]);
     }
 
     #[test]
@@ -136,6 +189,12 @@ mod tests {
             ("", "empty"),
             ("http://", "invalid URL"),
             ("http://a/metadata?x=1", "must not contain '?'"),
+            ("http://a/metadata,http://b/metadata?x=1", "must not contain '?'"),
+            ("http://a/metadata,b/metadata", "must start with http"),
+            ("http://a/metadata,etcd://b:1", "must start with http"),
+            ("http://a/metadata,", "must start with http"),
+            ("http://a/metadata,http://b/other", "the same path"),
+            ("http://a/metadata,http://", "invalid URL"),
         ] {
             let error = text.parse::<MetadataUri>().expect_err(text).to_string();
             assert!(error.contains(what) && error.contains("P2PHANDSHAKE"), "{text}: {error}");

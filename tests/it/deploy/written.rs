@@ -46,6 +46,7 @@ fn command_lines_and_units_of_the_other_deployments() {
         check("systemd", name);
     }
     check("systemd", "mcctl-ha.toml");
+    check("systemd", "mcctl-ha-metadata.toml");
 }
 
 #[test]

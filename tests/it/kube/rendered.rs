@@ -265,6 +265,35 @@ fn each_elected_master_has_a_claim_of_its_own() {
 }
 
 #[test]
+fn the_metadata_service_leads_to_every_ready_master() {
+    for to in [Target::K8s, Target::Rbg, Target::OldRbg] {
+        let all = documents(&named("mcctl-ha-metadata", to));
+        let services = of_kind(&all, "Service", "records-master-metadata");
+        let [service] = services[..] else { panic!("{services:#?}") };
+        let spec = &service["spec"];
+        assert!(spec["clusterIP"].is_null() && spec["publishNotReadyAddresses"].is_null(), "{spec}");
+        assert_eq!(spec["ports"], serde_json::json!([{"name": "metadata", "port": 8080}]));
+        let pods: Vec<&Value> = all.iter().flat_map(pods).collect();
+        let container = |name: &str| {
+            let mut all = pods.iter().flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
+            all.find(|container| container["name"] == name).expect("a container")
+        };
+        let probe = &container("master")["readinessProbe"]["httpGet"];
+        assert_eq!((&probe["path"], &probe["port"]), (&"/health".into(), &8080.into()));
+        let env = serde_json::to_string(&container("server")["env"]).unwrap();
+        assert!(env.contains("http://records-master-metadata:8080/metadata"), "{env}");
+        assert_eq!(of_kind(&all, "PodDisruptionBudget", "records-master").len(), 1);
+        if let Target::K8s = to {
+            let own = &pods.iter().find(|pod| pod["spec"]["containers"][0]["name"] == "master").expect("a pod");
+            let labels = &own["metadata"]["labels"];
+            let selector = spec["selector"].as_object().expect("a selector");
+            assert!(selector.iter().all(|(key, value)| labels[key] == *value), "{selector:?}");
+        }
+        assert!(of_kind(&documents(&named("mcctl-ha", to)), "Service", "ha-master-metadata").is_empty());
+    }
+}
+
+#[test]
 fn a_group_refers_to_the_claim_of_its_master() {
     for to in [Target::Rbg, Target::OldRbg] {
         let all = documents(&named("mcctl", to));

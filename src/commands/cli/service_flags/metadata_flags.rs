@@ -24,10 +24,21 @@ pub static TABLE: FlagTable = FlagTable {
             ],
         ),
         (access_flags::HEADING, access_flags::ACCESS),
+        ("Proxy", PROXY),
         ("Data directory", DATA),
         (logging::COMMON, COMMON),
     ],
 };
+
+const PROXY: &[FlagSpec] = &[flag(
+    "forward_to",
+    ValueKind::Text,
+    "",
+    "Keep no records, and forward each request to one of these metadata services, HOST:PORT or http(s)://HOST:PORT, separated by commas: the \
+     masters of a cluster. The service that responded last is used, and the next one within 1 second if it cannot be reached, or 2 seconds \
+     if it does not respond. MCCTL_TOKEN and MCCTL_CA apply to these services. Without this flag, the records are in this process",
+)
+.value("LIST")];
 
 const DATA: &[FlagSpec] = &[
     flag(

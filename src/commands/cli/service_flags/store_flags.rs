@@ -34,7 +34,7 @@ pub static TABLE: FlagTable = FlagTable {
 
 const STORE: &[FlagSpec] = &[
     setting("master_server_address", "Master RPC address, HOST:PORT, or etcd://HOST:PORT of a cluster of masters").value("HOST:PORT").aliases(&["master"]),
-    setting("metadata_server", "Metadata service URL (http:// or etcd://), or P2PHANDSHAKE").value("URL"),
+    setting("metadata_server", "Metadata service URL (http:// or etcd://), or P2PHANDSHAKE; http URLs of several masters are separated by commas").value("URL"),
     // Upstream announces `localhost`, which other hosts cannot reach.
     setting(
         "local_hostname",

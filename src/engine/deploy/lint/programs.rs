@@ -152,6 +152,7 @@ pub const METADATA_FLAGS: &[&str] = &[
     "http_socket",
     "writes_from",
     "protect_metrics",
+    "forward_to",
     "data_dir",
     "fsync",
     "on_disk_error",

@@ -5,8 +5,8 @@ use crate::host_address::own_url_host;
 use crate::plan::master_disk;
 use crate::plans::PlanContext;
 use crate::{
-    ComponentRole, DataVolume, DeployError, DeploymentSpec, MetadataKind, NamedPort, ProbeAction, ProbeSet, ProbeSpec,
-    ProcessPlan, ProcessResources, SecretFile, StartupWait,
+    ComponentRole, DataVolume, DeployError, DeploymentSpec, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
+    ProcessResources, SecretFile, StartupWait,
 };
 use mcctl_base::text::Quoted;
 
@@ -56,11 +56,12 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, earlier: u16) -> Re
     flag("default_kv_lease_ttl", master.lease_ttl_ms.to_string());
     flag("eviction_high_watermark_ratio", master.high_watermark.to_string());
     flag("client_ttl", master.client_ttl_s.to_string());
-    let embedded = spec.metadata.kind == MetadataKind::Http && spec.metadata.url.is_empty();
+    let embedded = spec.embeds_metadata();
+    let metadata_port = own_port("metadata.port", spec.metadata.port)?;
     if embedded {
         flag("enable_http_metadata_server", "true".to_owned());
         flag("http_metadata_server_host", bind.to_owned());
-        flag("http_metadata_server_port", spec.metadata.port.to_string());
+        flag("http_metadata_server_port", metadata_port.to_string());
     }
     if let Some(ha) = &master.ha {
         flag("enable_ha", "true".to_owned());
@@ -87,7 +88,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, earlier: u16) -> Re
         NamedPort { name: "admin", number: admin_port, key: "master.admin_port" },
     ];
     if embedded {
-        ports.push(NamedPort { name: "metadata", number: spec.metadata.port, key: "metadata.port" });
+        ports.push(NamedPort { name: "metadata", number: metadata_port, key: "metadata.port" });
     }
     Ok(ProcessPlan {
         role: ComponentRole::Master,
@@ -109,7 +110,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, earlier: u16) -> Re
         secret,
         access: access.files,
         model_cache: None,
-        probes: probes(context, host, admin_port, data.is_some()),
+        probes: probes(context, host, &MasterPorts { admin: admin_port, metadata: metadata_port }, data.is_some()),
         after: Vec::new(),
         wait: etcd(context),
         // The log already has every key. The final snapshot makes the next start faster.
@@ -191,9 +192,9 @@ fn conflict(context: &PlanContext<'_>, name: &str) -> Option<&'static str> {
         "enable_snapshot" | "enable_snapshot_restore" if has_data => {
             Some("conflicts with master.data_dir; to use it, set data_dir = \"\"")
         }
-        "enable_http_metadata_server" if is_elected => {
-            Some("conflicts with master.ha: the embedded metadata service stops with its master; use p2p")
-        }
+        "enable_http_metadata_server" if is_elected => Some(
+            "conflicts with master.ha, where clients would not find the service: set metadata.kind = \"http\" instead",
+        ),
         "fsync" | "on_disk_error" | "disk_stall_timeout" | "discard_data" if is_elected && !has_data => {
             Some("requires a data directory, which these masters do not have: remove it")
         }
@@ -208,12 +209,23 @@ fn etcd(context: &PlanContext<'_>) -> StartupWait {
     StartupWait { any_of, seconds: super::WAIT_S }
 }
 
-fn probes(context: &PlanContext<'_>, host: &str, port: u16, restores: bool) -> ProbeSet {
+/// The HTTP ports of a master.
+struct MasterPorts {
+    admin: u16,
+    metadata: u16,
+}
+
+fn probes(context: &PlanContext<'_>, host: &str, ports: &MasterPorts, restores: bool) -> ProbeSet {
+    let port = ports.admin;
     let ask = |by, period_s, failures| ProbeSpec { by, period_s, timeout_s: 5, failures };
     let health = || context.http_probe(port, "/health");
     // Upstream's /health always returns 200. This status is sufficient without leader election.
     // With leader election, the probe must fail on a standby, which must not receive requests.
-    let ready = if context.is_mcctl() {
+    let ready = if context.spec.replicates_metadata() {
+        // The Service for metadata records leads to all masters that can serve them: the leader,
+        // and standbys in sync. Nothing else depends on the readiness of a master.
+        context.http_probe(ports.metadata, "/health")
+    } else if context.is_mcctl() {
         context.http_probe(port, "/ready")
     } else if context.spec.master.ha.is_some() {
         let script = format!(

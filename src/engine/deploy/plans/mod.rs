@@ -5,6 +5,7 @@ mod engine;
 #[cfg(test)]
 mod host_tests;
 mod master;
+mod metadata_proxy;
 mod router;
 mod store;
 #[cfg(test)]
@@ -24,6 +25,8 @@ use mcctl_base::upstream::{checksum, master_flag};
 
 /// Seconds that a process waits for the processes that start before it.
 const WAIT_S: u32 = 600;
+/// The variable with the metadata service of a client.
+const METADATA_VARIABLE: &str = "MOONCAKE_TE_META_DATA_SERVER";
 
 /// The processes of `spec` on `platform`, in start order.
 ///
@@ -33,8 +36,10 @@ pub fn plan_processes(spec: &DeploymentSpec, platform: Platform) -> Result<Vec<P
     check(spec, platform)?;
     let context = PlanContext { spec, platform };
     let mut all = master::plans(&context)?;
-    all.extend(store::plans(&context)?);
-    all.extend(engine::plans(&context)?);
+    let mut clients = store::plans(&context)?;
+    clients.extend(engine::plans(&context)?);
+    all.extend(metadata_proxy::plans(&context, &mut clients));
+    all.extend(clients);
     all.extend(router::plans(&context));
     ports_are_free(&all, platform)?;
     Ok(all)
@@ -132,6 +137,11 @@ impl PlanContext<'_> {
         }
     }
 
+    /// The name of the Kubernetes Service in front of the metadata services of all masters.
+    pub(crate) fn metadata_service(&self) -> String {
+        format!("{}-metadata", self.workload(ComponentRole::Master))
+    }
+
     /// The metadata server setting for transfer engines.
     fn metadata(&self) -> String {
         let metadata = &self.spec.metadata;
@@ -139,7 +149,11 @@ impl PlanContext<'_> {
             (MetadataKind::P2p, _) => "P2PHANDSHAKE".to_owned(),
             (MetadataKind::Http, false) => metadata.url.clone(),
             (MetadataKind::Http, true) => {
-                let at: String = self.masters(metadata.port).iter().map(HostPort::to_string).collect();
+                let at = match (self.spec.replicates_metadata(), self.on_hosts()) {
+                    (false, _) => self.masters(metadata.port).iter().map(HostPort::to_string).collect(),
+                    (true, true) => HostPort::new(metadata_proxy::HOST, metadata.proxy_port).to_string(),
+                    (true, false) => HostPort::new(self.metadata_service(), metadata.port).to_string(),
+                };
                 format!("http://{at}/metadata")
             }
         }
@@ -152,7 +166,7 @@ impl PlanContext<'_> {
         let own = self.own_address(host);
         let mut env = vec![
             ("MOONCAKE_MASTER", self.master_address()),
-            ("MOONCAKE_TE_META_DATA_SERVER", self.metadata()),
+            (METADATA_VARIABLE, self.metadata()),
             ("MOONCAKE_LOCAL_HOSTNAME", own.clone()),
             ("MOONCAKE_PROTOCOL", transfer.protocol.text().to_owned()),
         ];

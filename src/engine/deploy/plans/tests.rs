@@ -268,6 +268,41 @@ fn elected_masters_in_a_group_have_no_data_directory() {
 }
 
 #[test]
+fn clients_of_elected_masters_use_an_address_that_survives_for_metadata() {
+    let text = elected("") + "[metadata]\nkind = \"http\"\n[nodes]\nhosts = [\"10.0.0.1\", \"10.0.0.3\"]\n";
+    let all = one(&text);
+    let of = |role| all.iter().filter(move |plan| plan.role == role);
+    let hosts: Vec<&str> = of(ComponentRole::MetadataProxy).map(|plan| &*plan.host).collect();
+    assert_eq!(hosts, ["10.0.0.1", "10.0.0.3"], "one on each host with clients");
+    for proxy in of(ComponentRole::MetadataProxy) {
+        assert_eq!(proxy.argv[..3], ["mcctl", "serve", "metadata"]);
+        assert!(proxy.argv.contains(&"--forward-to=10.0.0.1:8080,10.0.0.2:8080".to_owned()), "{:?}", proxy.argv);
+        assert_eq!(proxy.port("metadata"), Some(8079));
+    }
+    for client in of(ComponentRole::Store).chain(of(ComponentRole::Server)) {
+        assert_eq!(client.variable(METADATA_VARIABLE), Some("http://127.0.0.1:8079/metadata"));
+        assert!(client.after.contains(&ComponentRole::MetadataProxy));
+    }
+    assert!(of(ComponentRole::Master).all(|plan| plan.argv.contains(&"--enable_http_metadata_server=true".to_owned())));
+    for platform in [Platform::Kubernetes, Platform::Rbg] {
+        let all = plan_processes(&read(&text), platform).expect("valid");
+        assert!(all.iter().all(|plan| plan.role != ComponentRole::MetadataProxy));
+        let url = all.iter().find_map(|plan| plan.variable(METADATA_VARIABLE));
+        assert_eq!(url, Some("http://a-master-metadata:8080/metadata"));
+        let ready = &all[0].probes.readiness.by;
+        assert!(matches!(ready, ProbeAction::Http { port: 8080, path: "/health", .. }), "{ready:?}");
+    }
+    let p2p = one(&elected(""));
+    assert!(p2p.iter().all(|plan| plan.role != ComponentRole::MetadataProxy));
+    let list = "[metadata]\nkind = \"http\"\nurl = \"http://a:1/metadata,http://b:1/metadata\"\n";
+    assert_eq!(refused(&(elected("") + list)), "metadata.url");
+    let lab = elected("lab = true").replace("10.0.0.2", "10.0.0.1") + "[metadata]\nkind = \"http\"\n";
+    let ports: Vec<_> =
+        one(&lab).iter().filter(|plan| plan.role == ComponentRole::Master).map(|plan| plan.port("metadata")).collect();
+    assert_eq!(ports, [Some(8080), Some(8081)]);
+}
+
+#[test]
 fn flags_that_conflict_with_an_election_are_refused() {
     for flag in ["enable_snapshot", "enable_snapshot_restore", "enable_http_metadata_server"] {
         for data in ["", "data_dir = \"\"\n"] {

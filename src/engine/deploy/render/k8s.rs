@@ -10,8 +10,9 @@
 use serde_yaml_ng::Value;
 
 use crate::plan::master_disk::VOLUME_BYTES_MIN;
+use crate::plans::PlanContext;
 use crate::render::pod::{DATA_VOLUME, POD_INDEX_LABEL, PodWorkload, startup_probe};
-use crate::render::yaml::{self, CommentedDocument, map, pairs};
+use crate::render::yaml::{self, CommentedDocument, ToYaml, map, pairs};
 use crate::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
 use crate::{ComponentRole, DeployError, ProcessPlan, ServingMode};
 use mcctl_base::ByteSize;
@@ -33,6 +34,8 @@ pub(crate) fn grouped_documents(
     for workload in PodWorkload::all(context) {
         let mut documents = vec![(String::new(), service(context, &workload))];
         documents.extend(governing_service(context, &workload));
+        let records = metadata_service(context, &workload, workload.selector());
+        documents.extend(records.map(|service| (RECORDS_SERVICE.to_owned(), service)));
         documents.push(match has_stable_pods(context, &workload) || workload.data().is_some() {
             true => stateful_set(context, &workload)?,
             false => deployment(context, &workload)?,
@@ -53,13 +56,42 @@ fn has_stable_pods(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> b
         ComponentRole::Master => workload.is_elected(context),
         ComponentRole::Store | ComponentRole::Prefill | ComponentRole::Decode => true,
         ComponentRole::Server => context.spec.serving.mode == ServingMode::Distributed,
-        ComponentRole::Router => false,
+        ComponentRole::MetadataProxy | ComponentRole::Router => false,
     }
 }
 
 /// Why elected masters have no disruption budget.
 pub(super) const ONE_DRAIN: &str =
     "No disruption budget: only the leader is ready, so a budget would block drains. Drain one node at a time.";
+
+/// When elected masters with the metadata service are ready.
+pub(super) const RECORDS_READY: &str =
+    "A master is ready while it serves metadata records: the leader, and standbys in sync.";
+/// The comment above [`metadata_service`].
+pub(super) const RECORDS_SERVICE: &str = "The metadata service of the masters: each one that is ready serves it.";
+
+/// The Service in front of the metadata services of elected masters, which selects pods by
+/// `selector`.
+pub(super) fn metadata_service(
+    context: &RenderContext<'_>,
+    workload: &PodWorkload<'_>,
+    selector: impl ToYaml,
+) -> Option<Value> {
+    if !workload.is_elected(context) || !context.spec.replicates_metadata() {
+        return None;
+    }
+    let plans = PlanContext { spec: context.spec, platform: context.platform };
+    let (name, port) = workload.ports().into_iter().find(|(name, _)| name == "metadata")?;
+    Some(map! {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(context, &plans.metadata_service(), pairs(workload.labels(context))),
+        "spec": map! {
+            "selector": selector,
+            "ports": vec![map! { "name": name, "port": port }],
+        },
+    })
+}
 
 fn metadata(context: &RenderContext<'_>, name: &str, labels: Option<Value>) -> Value {
     map! { "name": name, "namespace": &context.spec.kubernetes.namespace, "labels": labels }
@@ -74,7 +106,15 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
     if workload.role == ComponentRole::Decode {
         lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());
     }
-    if workload.is_elected(context) {
+    if workload.is_elected(context) && context.spec.replicates_metadata() {
+        lines.push(RECORDS_READY.to_owned());
+        lines.push("Clients find the leader through etcd, so no Service exposes the RPC port.".to_owned());
+        lines.push(
+            "Updates do not roll out automatically: delete one standby pod after the other, wait until each is ready, then delete the \
+             leader pod."
+                .to_owned(),
+        );
+    } else if workload.is_elected(context) {
         lines.push(
             "Only the leader is ready. Clients find it through etcd, so no Service exposes the RPC port.".to_owned(),
         );
@@ -83,8 +123,6 @@ fn comment(context: &RenderContext<'_>, workload: &PodWorkload<'_>) -> String {
              leader pod."
                 .to_owned(),
         );
-    }
-    if workload.is_elected(context) {
         lines.push(ONE_DRAIN.to_owned());
     }
     if workload.data().is_some() {

@@ -89,11 +89,12 @@ impl<'a> PodWorkload<'a> {
         })
     }
 
-    /// Whether the workload gets a disruption budget. Elected masters do not: only one pod is
-    /// ready, so a budget would block node drains. The ranks of a server do not either, because
-    /// every pod is needed.
+    /// Whether the workload gets a disruption budget. Elected masters do not if only one pod is
+    /// ready: a budget would block node drains. The ranks of a server do not either, because every
+    /// pod is needed.
     pub(super) fn has_budget(&self, context: &RenderContext<'_>) -> bool {
-        self.replicas > 1 && self.size == 1 && !self.is_elected(context)
+        let is_one_ready = self.is_elected(context) && !context.spec.replicates_metadata();
+        self.replicas > 1 && self.size == 1 && !is_one_ready
     }
 
     /// A note on a model that no volume provides: it must be in the image, or is downloaded again

@@ -5,7 +5,7 @@ use serde_yaml_ng::Value;
 use crate::kube::rbg::{
     GROUP_LABEL, GROUP_LABEL_V1ALPHA1, KIND, ROLE_LABEL, ROLE_LABEL_V1ALPHA1, V1ALPHA1, V1ALPHA2, service_name,
 };
-use crate::render::k8s::ONE_DRAIN;
+use crate::render::k8s::{ONE_DRAIN, RECORDS_READY, RECORDS_SERVICE, metadata_service};
 use crate::render::pod::PodWorkload;
 use crate::render::yaml::{self, map, pairs};
 use crate::render::{RenderContext, RenderedFile, network_policy, notes, requirements};
@@ -35,6 +35,10 @@ pub(crate) fn files(context: &RenderContext<'_>) -> Result<Vec<RenderedFile>, De
     let mut documents = vec![(comment(context, &workloads, old), group)];
     documents.extend(workloads.iter().filter_map(|workload| claim(context, workload)));
     documents.extend(workloads.iter().filter_map(|workload| entry(context, workload, old)));
+    documents.extend(workloads.iter().filter_map(|workload| {
+        let service = metadata_service(context, workload, pairs(role_selector(context, workload, old)));
+        service.map(|service| (RECORDS_SERVICE.to_owned(), service))
+    }));
     documents.extend(workloads.iter().filter_map(|workload| disruption_budget(context, workload)));
     documents.extend(workloads.iter().filter_map(|workload| network_policy::policy(context, workload)));
     let head = format!("{}\n# kubectl apply -f rbg.yaml", context.head);
@@ -53,7 +57,14 @@ fn comment(context: &RenderContext<'_>, workloads: &[PodWorkload<'_>], old: bool
         if workload.role == ComponentRole::Decode {
             lines.push("Decode servers do not use HiCache; prefill servers query the store.".to_owned());
         }
-        if workload.is_elected(context) {
+        if workload.is_elected(context) && context.spec.replicates_metadata() {
+            lines.push(RECORDS_READY.to_owned());
+            lines.push("Clients find the leader through etcd, and no role depends on the masters.".to_owned());
+            lines.push(
+                "They keep their state in memory, because the pods of a role share their volumes. An update waits until each is ready."
+                    .to_owned(),
+            );
+        } else if workload.is_elected(context) {
             lines.push(
                 "Only the leading master is ready. Clients find it through etcd, and no role depends on the masters."
                     .to_owned(),
@@ -141,8 +152,6 @@ fn entry(context: &RenderContext<'_>, workload: &PodWorkload<'_>, old: bool) -> 
         return None;
     }
     let spec = context.spec;
-    let (group, role) = if old { (GROUP_LABEL_V1ALPHA1, ROLE_LABEL_V1ALPHA1) } else { (GROUP_LABEL, ROLE_LABEL) };
-    let selector = [(group, spec.name.as_str()), (role, workload.role.word())];
     let first = leaders.then_some((WORKER_INDEX_LABEL, "0"));
     let http = workload.ports().into_iter().find(|(name, _)| name == "http")?;
     let service = map! {
@@ -150,11 +159,21 @@ fn entry(context: &RenderContext<'_>, workload: &PodWorkload<'_>, old: bool) -> 
         "kind": "Service",
         "metadata": map! { "name": workload.name, "namespace": &spec.kubernetes.namespace },
         "spec": map! {
-            "selector": pairs(selector.into_iter().chain(first)),
+            "selector": pairs(role_selector(context, workload, old).into_iter().chain(first)),
             "ports": vec![map! { "name": http.0, "port": http.1 }],
         },
     };
     Some(("Client entry point.".to_owned(), service))
+}
+
+/// The labels that select the pods of a role.
+fn role_selector<'a>(
+    context: &'a RenderContext<'_>,
+    workload: &PodWorkload<'_>,
+    old: bool,
+) -> [(&'static str, &'a str); 2] {
+    let (group, role) = if old { (GROUP_LABEL_V1ALPHA1, ROLE_LABEL_V1ALPHA1) } else { (GROUP_LABEL, ROLE_LABEL) };
+    [(group, context.spec.name.as_str()), (role, workload.role.word())]
 }
 
 /// The claim for a workload's data, which RoleBasedGroups cannot contain.

@@ -1,7 +1,8 @@
 //! The user and the sandbox of a systemd unit.
 //!
-//! Masters and store nodes run without privileges, and may only use what they need. Engines and
-//! routers are not restricted: they load Python modules, compile kernels and open GPUs.
+//! Masters, store nodes and metadata proxies run without privileges, and may only use what they
+//! need. Engines and routers are not restricted: they load Python modules, compile kernels and open
+//! GPUs.
 
 use crate::error::invalid_value;
 use crate::render::quoting;
@@ -56,12 +57,12 @@ impl<'a> UnitUser<'a> {
     }
 }
 
-/// Whether the process is a master or a store node.
+/// Whether the process is a master, a store node or a metadata proxy.
 pub(crate) fn is_restricted(plan: &ProcessPlan) -> bool {
-    matches!(plan.role, ComponentRole::Master | ComponentRole::Store)
+    matches!(plan.role, ComponentRole::Master | ComponentRole::MetadataProxy | ComponentRole::Store)
 }
 
-/// Settings that all masters and store nodes have.
+/// Settings that all restricted units have.
 const ALWAYS: &[&str] = &[
     "NoNewPrivileges=yes",
     "ProtectSystem=strict",

@@ -46,6 +46,7 @@ fn unit(context: &RenderContext<'_>, plan: &ProcessPlan, beside: &[&ProcessPlan]
     let folder = &context.spec.name;
     let what = match plan.role {
         ComponentRole::Master => "Mooncake store master",
+        ComponentRole::MetadataProxy => "proxy for the metadata service of the masters",
         ComponentRole::Store => "Mooncake store node",
         ComponentRole::Server => "SGLang server",
         ComponentRole::Prefill => "SGLang prefill server",

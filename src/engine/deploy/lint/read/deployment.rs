@@ -123,6 +123,7 @@ pub(crate) fn read(text: &str, file: &Arc<str>, deployment: &mut ParsedDeploymen
 fn processes(plan: &ProcessPlan, spec: &DeploymentSpec, lines: &FileLines<'_>) -> Vec<Process> {
     let section = match plan.role {
         ComponentRole::Master => "master",
+        ComponentRole::MetadataProxy => "metadata",
         ComponentRole::Store => "nodes",
         ComponentRole::Router => "serving.router",
         ComponentRole::Prefill => "serving.prefill",

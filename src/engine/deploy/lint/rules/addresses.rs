@@ -101,6 +101,16 @@ fn metadata(member: &ProcessView<'_>, located: &LocatedValue, out: &mut Findings
             "valid forms are P2PHANDSHAKE, http://HOST:PORT/metadata and etcd://HOST:PORT",
             "use P2PHANDSHAKE",
         );
+    } else if lower.starts_with("http") && is_url_list(text) {
+        // mcctl's clients use the first service that responds.
+        if member.process.implementation == Implementation::Upstream {
+            out.error(
+                &located.place,
+                format!("{who} cannot reach the metadata service: Mooncake's clients do not accept a list of URLs"),
+                text.to_owned(),
+                "use one URL: that of a Service, or of a proxy on this host (mcctl serve metadata --forward-to HOST:PORT,HOST:PORT)",
+            );
+        }
     } else if lower.starts_with("http") && !text.trim_end_matches('/').ends_with("/metadata") {
         let path = text.split_once("://").and_then(|(_, rest)| rest.split_once('/')).map_or("", |(_, path)| path);
         let what = format!("{who} gets 404 from the metadata service: the URL's path is not /metadata");
@@ -150,6 +160,11 @@ pub(super) fn metadata_build(view: &DeploymentView<'_>, out: &mut Findings) {
             }
         }
     }
+}
+
+/// Whether `text` contains several URLs, separated by commas.
+pub(super) fn is_url_list(text: &str) -> bool {
+    text.split(',').filter(|part| part.contains("://")).count() > 1
 }
 
 /// The error in the hosts and ports of an address, if it is definite.

@@ -95,7 +95,7 @@ pub(super) const RULES: &[LintRule] = &[
     rule(
         "ha-metadata",
         &[20],
-        "no node or engine uses the metadata service of an elected master",
+        "nodes and engines reach the metadata service of elected masters after a failover",
         metadata::embedded_in_elected_masters,
     ),
     rule("master-replicas", &[20], "there is a single master, or a leader election", master::replicas),
