@@ -13,18 +13,18 @@ pub mod change;
 mod client;
 mod data_dir;
 pub mod discovery;
-mod journal;
 mod key;
 pub mod probe;
 pub mod records;
+mod restore;
 mod service;
 mod store;
 mod uri;
 
 pub use client::{CallLimits, MetadataClient};
 pub use data_dir::open_data_dir;
-pub use journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
 pub use key::KeySpace;
+pub use restore::{MetadataJournalError, MetadataRestoreReport};
 pub use service::{KeyParsing, MetadataService};
 pub use uri::{MetadataUri, ParseMetadataUriError};
 

@@ -16,13 +16,12 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::journal::worker::JournalWorker;
-use crate::journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
 use crate::records::{RemovedRecords, WriteOutcome};
-use crate::store::RecordStore;
+use crate::restore::{MetadataJournalError, MetadataRestoreReport};
+use crate::store::{RecordStore, RecordThreads, record_options};
 use crate::{KeySpace, VALUE_BYTES_MAX, probe};
 use mcctl_base::HostPort;
-use mcctl_journal::{DataDir, JournalError};
+use mcctl_journal::{CommitLogOptions, DataDir, JournalError};
 use mcctl_net::http::{
     self, BindError, Handler, HttpAccess, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
     StatusCode, answer, decode, no_such_route,
@@ -53,8 +52,8 @@ struct MetadataShared<E> {
     parsing: KeyParsing,
     keys: KeySpace,
     store: Arc<RecordStore>,
-    /// The thread of the data directory, if there is one.
-    worker: Option<JournalWorker>,
+    /// The threads of the data directory, if there is one.
+    threads: Option<RecordThreads>,
     /// Limits concurrent owner probes. Above the limit, a conflicting write is refused without a
     /// probe.
     probes: Semaphore,
@@ -79,13 +78,13 @@ impl<E: Env> MetadataService<E> {
     }
 
     /// Creates a service with the records in `dir`, which keeps all changes from now on. The
-    /// directory must be one of its own ([`METADATA_DIRECTORY`]). Waits for the disk.
+    /// directory must be one of its own ([`METADATA_DIRECTORY`]). Waits for the disk. For use in a
+    /// runtime. The sizes of log files are those for metadata records, whatever `options` states.
     ///
     /// Marks of [`MetadataService::mark_owner_expired`] are not kept.
     ///
     /// # Errors
-    /// The directory is damaged or of an unknown version, the disk reports an error, or the host
-    /// cannot start a thread.
+    /// The directory is damaged or of an unknown version, or the disk reports an error.
     ///
     /// [`METADATA_DIRECTORY`]: crate::METADATA_DIRECTORY
     pub fn restored(
@@ -93,13 +92,13 @@ impl<E: Env> MetadataService<E> {
         keys: KeySpace,
         parsing: KeyParsing,
         dir: DataDir,
-        options: MetadataJournalOptions,
+        options: CommitLogOptions,
     ) -> Result<(MetadataService<E>, MetadataRestoreReport), MetadataJournalError> {
-        let (store, report) = RecordStore::restored(dir, options)?;
+        let (store, report) = RecordStore::restored(dir, record_options(options), env.now())?;
         let store = Arc::new(store);
-        let worker = JournalWorker::start(store.clone(), env.clone())?;
+        let threads = RecordThreads::start(store.clone(), &env);
         report.log();
-        Ok((MetadataService::of(env, keys, parsing, store, Some(worker)), report))
+        Ok((MetadataService::of(env, keys, parsing, store, Some(threads)), report))
     }
 
     fn of(
@@ -107,18 +106,18 @@ impl<E: Env> MetadataService<E> {
         keys: KeySpace,
         parsing: KeyParsing,
         store: Arc<RecordStore>,
-        worker: Option<JournalWorker>,
+        threads: Option<RecordThreads>,
     ) -> MetadataService<E> {
         let probes = Semaphore::new(PROBES_MAX);
         let requests = OnceLock::new();
-        MetadataService { shared: Arc::new(MetadataShared { env, parsing, keys, store, worker, probes, requests }) }
+        MetadataService { shared: Arc::new(MetadataShared { env, parsing, keys, store, threads, probes, requests }) }
     }
 
     /// Waits until the process must stop, because the data directory cannot be written. Writes are
     /// refused from then on. Never returns without a data directory.
     pub async fn failed(&self) -> JournalError {
-        match self.shared.store.journal() {
-            Some(journal) => journal.failure().await,
+        match self.shared.store.log() {
+            Some(log) => log.failure().await,
             None => std::future::pending().await,
         }
     }
@@ -129,11 +128,9 @@ impl<E: Env> MetadataService<E> {
     /// # Errors
     /// The disk reports an error, now or before, and the service does not continue without it.
     pub async fn close(&self) -> Result<(), JournalError> {
-        let shared = self.shared.clone();
-        let close = move || shared.worker.as_ref().map_or(Ok(()), JournalWorker::close);
-        match tokio::task::spawn_blocking(close).await {
-            Ok(closed) => closed,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        match &self.shared.threads {
+            Some(threads) => threads.close(&self.shared.env).await,
+            None => Ok(()),
         }
     }
 
@@ -248,8 +245,6 @@ impl<E: Env> Handler for MetadataShared<E> {
 enum NotStored {
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("the service is stopping")]
-    Stopping,
 }
 
 /// A status that clients retry.
@@ -292,14 +287,9 @@ impl<E: Env> MetadataShared<E> {
         Ok(removed)
     }
 
-    /// Waits until all writes are stored, on another thread: the disk may be slow.
+    /// Waits until all writes are stored.
     async fn commit(&self) -> Result<(), NotStored> {
-        if !self.store.needs_commit() {
-            return Ok(());
-        }
-        let store = self.store.clone();
-        let committed = tokio::task::spawn_blocking(move || store.commit()).await;
-        committed.map_err(|_| NotStored::Stopping)?.map_err(NotStored::Journal)
+        self.store.commit().await.map_err(NotStored::Journal)
     }
 }
 

@@ -1,48 +1,76 @@
-//! The table of records with its journal: every write is decided, appended to the log and applied
-//! while the table is locked.
+//! The table of records with its log: every write is decided, appended to the log and applied while
+//! the table is locked.
+
+mod options;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+pub(super) use options::record_options;
+pub(super) use threads::RecordThreads;
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
 use crate::KeySpace;
-use crate::change::MetadataChange;
-use crate::journal::{MetadataJournal, MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport, restore};
+use crate::change::{ChangePayload, MetadataChange};
 #[cfg(test)]
 use crate::records::TableImage;
 use crate::records::{MetadataTable, PlannedWrite, RemovedRecords, WriteOutcome};
-use mcctl_base::Unix;
-use mcctl_journal::{DataDir, JournalError};
+use crate::restore::{MetadataJournalError, MetadataRestoreReport, restore};
+use crate::store::snapshot::RecordSnapshot;
+use mcctl_base::{Mono, Unix};
+use mcctl_journal::{CommitLog, CommitLogOptions, DataDir, FoundData, JournalError, LogSubject};
 
-/// The records, in memory or with a journal.
+/// The words of the messages about the log.
+pub(super) const SUBJECT: LogSubject = LogSubject {
+    service: "the metadata service",
+    of: " of the metadata records",
+    items: "records",
+    lost: "metadata records",
+};
+
+/// The records, in memory or with a log.
 ///
 /// A write is visible to readers before it is stored. Its response must wait for
 /// [`RecordStore::commit`], and so must a response that follows from an earlier write, such as
 /// [`WriteOutcome::Unchanged`].
 pub(super) struct RecordStore {
     table: Mutex<MetadataTable>,
-    journal: Option<MetadataJournal>,
+    /// The snapshot in progress.
+    snapshot: Mutex<Option<RecordSnapshot>>,
+    log: Option<Arc<CommitLog>>,
 }
 
 impl RecordStore {
-    /// An empty table without a journal.
+    /// An empty table without a log.
     pub(super) fn in_memory() -> RecordStore {
-        RecordStore { table: Mutex::default(), journal: None }
+        RecordStore::new(MetadataTable::default(), None)
     }
 
-    /// Reads the records in `dir`, and begins a log after them.
+    fn new(table: MetadataTable, log: Option<Arc<CommitLog>>) -> RecordStore {
+        RecordStore { table: Mutex::new(table), snapshot: Mutex::default(), log }
+    }
+
+    /// Reads the records in `dir`, and begins a log after them at `now`.
     ///
     /// # Errors
     /// The directory is damaged or of an unknown version, or the disk reports an error.
     pub(super) fn restored(
-        dir: DataDir,
-        options: MetadataJournalOptions,
+        mut dir: DataDir,
+        options: CommitLogOptions,
+        now: Mono,
     ) -> Result<(RecordStore, MetadataRestoreReport), MetadataJournalError> {
         let restored = restore(&dir)?;
-        let journal = MetadataJournal::start(dir, &restored, options)?;
-        let report = MetadataRestoreReport { records: restored.table.len(), recovery: restored.recovery };
-        Ok((RecordStore { table: Mutex::new(restored.table), journal: Some(journal) }, report))
+        let recovery = restored.recovery;
+        let writer = dir.start_log(&recovery, options.log)?;
+        let found = FoundData::new(&recovery, restored.snapshot_bytes, options.log);
+        let log = CommitLog::new(dir, writer, options, SUBJECT, &found, now);
+        let report = MetadataRestoreReport { records: restored.table.len(), recovery };
+        Ok((RecordStore::new(restored.table, Some(Arc::new(log))), report))
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Option<Bytes> {
@@ -94,6 +122,11 @@ impl RecordStore {
         let mut table = self.table();
         let (removed, changes) = table.plan_remove_segment(keys, name);
         self.apply(&mut table, &changes, at)?;
+        drop(table);
+        if let Some(log) = &self.log {
+            // No response waits for the removal.
+            log.flush();
+        }
         Ok(removed)
     }
 
@@ -118,9 +151,8 @@ impl RecordStore {
         if changes.is_empty() {
             return Ok(());
         }
-        if let Some(journal) = &self.journal {
-            journal.append(changes, at)?;
-            journal.request_work();
+        if let Some(log) = &self.log {
+            log.try_append(ChangePayload::of(changes).bytes(), at)?;
         }
         for change in changes {
             table.apply(change);
@@ -128,36 +160,19 @@ impl RecordStore {
         Ok(())
     }
 
-    /// Whether a response must wait for [`RecordStore::commit`].
-    pub(super) fn needs_commit(&self) -> bool {
-        self.journal.as_ref().is_some_and(MetadataJournal::needs_commit)
-    }
-
-    /// Stores all writes, as the sync mode requires it before a response. Waits for the disk.
+    /// Waits until all writes are stored, as the sync mode requires it before a response.
     ///
     /// # Errors
     /// The disk reports an error, and the service does not continue without it.
-    pub(super) fn commit(&self) -> Result<(), JournalError> {
-        self.journal.as_ref().map_or(Ok(()), MetadataJournal::commit)
+    pub(super) async fn commit(&self) -> Result<(), JournalError> {
+        match &self.log {
+            Some(log) => log.commit().await,
+            None => Ok(()),
+        }
     }
 
-    /// Writes a snapshot of the table at the wall-clock time `at`, if there is a journal and it is
-    /// complete. Waits for the disk.
-    ///
-    /// # Errors
-    /// The disk reports an error. Then the previous snapshot and the log are still complete.
-    pub(super) fn write_snapshot(&self, at: Unix) -> Result<(), JournalError> {
-        let Some(journal) = &self.journal else { return Ok(()) };
-        let (sequence, image) = {
-            let table = self.table();
-            let Some(sequence) = journal.appended() else { return Ok(()) };
-            (sequence, table.image())
-        };
-        journal.write_snapshot(sequence, image, at)
-    }
-
-    pub(super) fn journal(&self) -> Option<&MetadataJournal> {
-        self.journal.as_ref()
+    pub(super) fn log(&self) -> Option<&Arc<CommitLog>> {
+        self.log.as_ref()
     }
 
     /// Copies all records, to compare them with those of another table.
@@ -170,6 +185,10 @@ impl RecordStore {
         // A panic while the table is locked leaves no partial change that matters: each record is
         // written in one step.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn snapshot(&self) -> MutexGuard<'_, Option<RecordSnapshot>> {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,17 +13,16 @@ use tokio::sync::broadcast::Receiver;
 
 use crate::admin::AdminApi;
 use crate::announcer::Announcer;
-use crate::server::{DataOptions, HaSettings, MasterData, MasterDataError};
+use crate::server::{HaSettings, MasterData, MasterDataError};
 use crate::view::AdminView;
-use crate::{MasterConfig, MasterError, MasterServer, StateEffect};
+use crate::{DataFormat, MasterConfig, MasterError, MasterServer, StateEffect};
 use cleanup::MetadataCleaner;
 use mcctl_base::HostPort;
 use mcctl_election::EtcdElection;
 use mcctl_election::ha::HandOverProblem;
-use mcctl_journal::{DataDirPlan, JournalError};
+use mcctl_journal::{CommitLogOptions, DataDirPlan, JournalError};
 use mcctl_metadata::{
-    KeyParsing, KeySpace, METADATA_DIRECTORY, MetadataError, MetadataJournalError, MetadataJournalOptions,
-    MetadataService, open_data_dir,
+    KeyParsing, KeySpace, METADATA_DIRECTORY, MetadataError, MetadataJournalError, MetadataService, open_data_dir,
 };
 use mcctl_net::http::access::{AccessFiles, AccessTexts};
 use mcctl_net::http::{BindError, HttpAccess, HttpCredentials, HttpServer};
@@ -102,7 +101,9 @@ impl ProcessAccess {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MasterDataPlan {
     pub directory: DataDirPlan,
-    pub options: DataOptions,
+    pub options: CommitLogOptions,
+    /// The format of the records that are written.
+    pub format: DataFormat,
 }
 
 impl MasterDataPlan {
@@ -296,19 +297,17 @@ fn open(plan: &MasterDataPlan, env: &RealEnv) -> Result<MasterData, MasterDataEr
              on the subdirectory"
         );
     }
-    Ok(MasterData { dir, options: plan.options })
+    Ok(MasterData { dir, options: plan.options, format: plan.format })
 }
 
 /// The embedded metadata service with the records in `directory`.
 fn restored(
     directory: &DataDirPlan,
-    options: DataOptions,
+    options: CommitLogOptions,
     env: &RealEnv,
     keys: KeySpace,
 ) -> Result<MetadataService<RealEnv>, MetadataJournalError> {
     let dir = open_data_dir(directory, env)?;
-    let options =
-        MetadataJournalOptions { sync: options.sync, on_error: options.on_error, ..MetadataJournalOptions::default() };
     let restored = MetadataService::restored(env.clone(), keys, KeyParsing::Plain, dir, options);
     restored.map(|(service, _)| service)
 }
