@@ -25,7 +25,7 @@ use crate::store::snapshot::RecordSnapshot;
 use mcctl_base::{Mono, Unix};
 use mcctl_journal::{CommitLog, CommitLogOptions, DataDir, FoundData, JournalError, LogSubject};
 
-/// The words of the messages about the log.
+/// The terms in the messages about the log.
 pub(super) const SUBJECT: LogSubject = LogSubject {
     service: "the metadata service",
     of: " of the metadata records",

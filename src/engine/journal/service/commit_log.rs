@@ -1,11 +1,11 @@
 //! The log of a running service: changes are appended while the state is locked, and responses are
 //! sent when their changes are stored.
 //!
-//! [`CommitLog::append`] is called before the state is unlocked, and [`CommitLog::store`] before the
-//! response is sent. In every mode, the future that `store` returns passes all changes to the
+//! [`CommitLog::append`] is called before the state is unlocked, and [`CommitLog::store`] before
+//! the response is sent. In every mode, the future that `store` returns passes all changes to the
 //! kernel, in one write for all connections whose requests the worker has processed by then. It
-//! waits for the disk only for the changes that must be durable, which are all with `--fsync
-//! always`, and while no log file has room. `log_thread` does that waiting.
+//! waits for the disk only for changes that must be durable, and while no log file has room. With
+//! `--fsync always`, all changes must be durable. `log_thread` does that waiting.
 //!
 //! After an error of the disk, no response is sent until `log_thread` has decided: the process
 //! stops, or it continues without a log.
@@ -177,8 +177,8 @@ impl CommitLog {
     /// decision.
     ///
     /// # Errors
-    /// The change is not in the log and must not be made: `LogFull`, `PayloadTooLarge`, or the error
-    /// because of which the process must stop.
+    /// The change is not in the log and must not be made: `LogFull`, `PayloadTooLarge`, or the
+    /// error because of which the process must stop.
     pub fn try_append(&self, payload: &[u8], now: Unix) -> Result<(), JournalError> {
         if self.has_failed() {
             return self.outcome().into_result();

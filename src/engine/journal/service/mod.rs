@@ -1,5 +1,5 @@
-//! The service that a process uses for its log: group commit, the policy for errors of the disk, the
-//! time of syncs, and the schedule of snapshots.
+//! The service that a process uses for its log: group commit, the policy for errors of the disk,
+//! the times of syncs, and the schedule of snapshots.
 //!
 //! A [`CommitLog`] is shared by the threads that change a state, its [`LogThread`], which waits for
 //! the disk, and its [`SnapshotThread`]. The state is a [`LoggedState`] and a [`SnapshotSource`].

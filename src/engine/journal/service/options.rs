@@ -1,4 +1,4 @@
-//! The options of a log, and the words of its messages.
+//! The options of a log, and the terms in its messages.
 
 use std::time::Duration;
 
@@ -53,12 +53,12 @@ impl CommitLogOptions {
     }
 }
 
-/// The words for a service and its data in the messages about its log.
+/// The terms for a service and its data in the messages about its log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogSubject {
-    /// For example `the master`.
+    /// The process that has the log, for example `the master`.
     pub service: &'static str,
-    /// What the data is of, with a space before it. Empty if there is only one data directory.
+    /// What the data is of, for example ` of the metadata records`. Empty for the main data.
     pub of: &'static str,
     /// What a snapshot consists of, for example `objects`.
     pub items: &'static str,

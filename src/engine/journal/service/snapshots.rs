@@ -22,9 +22,11 @@ const PAUSE_MIN: Duration = Duration::from_secs(10);
 /// fifth of a processor. It also is less often interrupted while it has the state locked, because
 /// the scheduler prefers threads that have slept.
 const PAUSE_PER_WORK: u32 = 4;
-/// Minimum and maximum pause. A slice may take long because the thread waited for the disk, or for the
+/// Minimum pause after a slice.
+const SLICE_PAUSE_MIN: Duration = Duration::from_micros(20);
+/// Maximum pause after a slice. A slice may take long because the thread waited for the disk, or for the
 /// processor.
-const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
+const SLICE_PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// The kind of a snapshot's chunks. There is only one.
 pub const CHUNK_KIND: u8 = 1;
@@ -69,7 +71,7 @@ where
         let began = env.now();
         if self.writer.step(run, may_wait) {
             let slice = env.now().since(began);
-            env.pause_thread((slice * PAUSE_PER_WORK).clamp(PAUSES.0, PAUSES.1));
+            env.pause_thread((slice * PAUSE_PER_WORK).clamp(SLICE_PAUSE_MIN, SLICE_PAUSE_MAX));
         } else {
             self.run = None;
         }

@@ -3,8 +3,8 @@
 //!
 //! [`MasterLog::close_change`] is called before the state is unlocked, and returns a [`Receipt`].
 //! [`MasterLog::commit`] is called with the receipt before the response is sent. It waits for the
-//! disk only with `--fsync always`, for the few changes that need it ([`ClosedChange::needs_sync`]),
-//! and while no log file has room. See [`CommitLog`].
+//! disk only with `--fsync always`, for the few changes that need it
+//! ([`ClosedChange::needs_sync`]), and while no log file has room. See [`CommitLog`].
 //!
 //! [`ClosedChange::needs_sync`]: crate::ClosedChange
 
@@ -27,7 +27,7 @@ use mcctl_journal::{
 use mcctl_net::rpc::{CommitWait, Receipt};
 use mcctl_sys::env::Env;
 
-/// The words of the messages about the log.
+/// The terms in the messages about the log.
 pub(super) const SUBJECT: LogSubject = LogSubject { service: "the master", of: "", items: "objects", lost: "keys" };
 
 /// The log of a master's changes.

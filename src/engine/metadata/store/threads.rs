@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::store::RecordStore;
-use mcctl_journal::{CommitLog, JournalError, LogOutcome, LogThread, SnapshotThread, complete_log};
+use mcctl_journal::{JournalError, LogOutcome, LogThread, SnapshotThread, complete_log};
 use mcctl_sys::env::Env;
 
 /// The threads of a store with a log. Dropping it ends them without waiting, and without storing
@@ -58,7 +58,7 @@ impl RecordThreads {
 impl Drop for RecordThreads {
     fn drop(&mut self) {
         if let Some(log) = self.store.log() {
-            CommitLog::stop_threads(log);
+            log.stop_threads();
         }
     }
 }
