@@ -24,8 +24,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(10);
 const PAUSE_PER_WORK: u32 = 4;
 /// Minimum pause after a slice.
 const SLICE_PAUSE_MIN: Duration = Duration::from_micros(20);
-/// Maximum pause after a slice. A slice may take long because the thread waited for the disk, or for the
-/// processor.
+/// Maximum pause after a slice. A slice may take long because the thread waited for the disk, or
+/// for the processor.
 const SLICE_PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// The kind of a snapshot's chunks. There is only one.
