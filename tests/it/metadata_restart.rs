@@ -10,12 +10,10 @@ use mcctl::engine::base::HostPort;
 use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::http::HttpServer;
 use mcctl::engine::journal::{
-    DataDir, DataDirOptions, DiskErrorPolicy, DiskFault, DiskStorage, ExistingData, JournalError, JournalStorage,
-    SimulatedStorage, StorageOperation, SyncMode, Uuid,
+    CommitLogOptions, DataDir, DataDirOptions, DiskErrorPolicy, DiskFault, DiskStorage, ExistingData, JournalError,
+    JournalStorage, SimulatedStorage, StorageOperation, SyncMode, Uuid,
 };
-use mcctl::engine::metadata::{
-    KeyParsing, KeySpace, MetadataClient, MetadataError, MetadataJournalOptions, MetadataService,
-};
+use mcctl::engine::metadata::{KeyParsing, KeySpace, MetadataClient, MetadataError, MetadataService};
 use nix::sys::signal::Signal;
 use tokio::net::TcpListener;
 
@@ -32,7 +30,7 @@ struct Restored {
 
 impl Restored {
     /// Restores a service. Waits until the process before it has unlocked the directory.
-    async fn start(storage: impl Fn() -> Arc<dyn JournalStorage>, options: MetadataJournalOptions) -> Restored {
+    async fn start(storage: impl Fn() -> Arc<dyn JournalStorage>, options: CommitLogOptions) -> Restored {
         let cluster =
             DataDirOptions { cluster_id: "cluster", boot_id: Uuid(1), new_uuid: Uuid(2), existing: ExistingData::Keep };
         let open = async {
@@ -68,8 +66,8 @@ fn on_disk(root: &Path) -> impl Fn() -> Arc<dyn JournalStorage> {
     move || Arc::new(DiskStorage::open(root).unwrap())
 }
 
-fn options(sync: SyncMode, on_error: DiskErrorPolicy) -> MetadataJournalOptions {
-    MetadataJournalOptions { sync, on_error, ..MetadataJournalOptions::default() }
+fn options(sync: SyncMode, on_error: DiskErrorPolicy) -> CommitLogOptions {
+    CommitLogOptions { sync, on_error, ..CommitLogOptions::default() }
 }
 
 fn rpc_meta(port: u16) -> Bytes {

@@ -10,10 +10,12 @@ use crate::commands::cli::error::Failure;
 use crate::commands::cli::flags::spelled;
 use crate::commands::cli::settings::Settings;
 use crate::engine::election::cluster_name;
-use crate::engine::journal::{DataDirPlan, DiskErrorPolicy, ExistingDataChoice, JournalError, SyncMode};
-use crate::engine::master::DataFormat;
+use crate::engine::journal::{
+    CommitLogOptions, DataDirPlan, DiskErrorPolicy, ExistingDataChoice, JournalError, SyncMode,
+};
 use crate::engine::master::process::MasterDataPlan;
-use crate::engine::master::server::{DataOptions, MasterDataError};
+use crate::engine::master::server::MasterDataError;
+use crate::engine::master::{DATA_FORMAT, DataFormat};
 
 /// A master's data directory, and what chose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +52,11 @@ impl DataArgs {
     pub fn plan(&self) -> Option<DataPlan> {
         let path = self.data_dir.clone()?;
         let existing = if self.discard_data { ExistingDataChoice::Discard } else { ExistingDataChoice::Restore };
-        let options = DataOptions { sync: self.fsync, on_error: self.on_disk_error, ..DataOptions::default() };
+        let options =
+            CommitLogOptions { sync: self.fsync, on_error: self.on_disk_error, ..CommitLogOptions::default() };
         let origin = format!("--data-dir {}", path.display());
         let cluster_id = CLUSTER_ID.to_owned();
-        Some(DataPlan::new(DataDirPlan { path, cluster_id, existing }, options, origin))
+        Some(DataPlan::new(DataDirPlan { path, cluster_id, existing }, options, DATA_FORMAT, origin))
     }
 }
 
@@ -67,8 +70,8 @@ const ONLY_WITH_DATA: [&str; 4] = ["fsync", "on_disk_error", "disk_stall_timeout
 const STALL_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(60);
 
 impl DataPlan {
-    fn new(directory: DataDirPlan, options: DataOptions, origin: String) -> DataPlan {
-        DataPlan { data: MasterDataPlan { directory, options }, origin }
+    fn new(directory: DataDirPlan, options: CommitLogOptions, format: DataFormat, origin: String) -> DataPlan {
+        DataPlan { data: MasterDataPlan { directory, options, format }, origin }
     }
 
     /// The data directory that the flags of `serve master` describe.
@@ -117,8 +120,8 @@ impl DataPlan {
         let format = data_format(settings)?;
         let snapshot_interval = settings.seconds("snapshot_interval_seconds");
         let options =
-            DataOptions { sync, on_error, stall_timeout, format, snapshot_interval, ..DataOptions::default() };
-        Ok(Some(DataPlan::new(DataDirPlan { path, cluster_id, existing }, options, origin)))
+            CommitLogOptions { sync, on_error, stall_timeout, snapshot_interval, ..CommitLogOptions::default() };
+        Ok(Some(DataPlan::new(DataDirPlan { path, cluster_id, existing }, options, format, origin)))
     }
 
     /// The message for an error of the disk while the master runs.

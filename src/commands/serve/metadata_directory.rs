@@ -8,12 +8,10 @@ use crate::commands::cli::settings::Settings;
 use crate::commands::serve::data_directory::{DataPlan, NO_CLUSTER, no_boot_id, remedy, without_directory};
 use crate::engine::env::RealEnv;
 use crate::engine::journal::{
-    DataDirPlan, DiskErrorPolicy, ExistingDataChoice, JournalError, ParseDiskErrorPolicyError, ParseSyncModeError,
-    SyncMode,
+    CommitLogOptions, DataDirPlan, DiskErrorPolicy, ExistingDataChoice, JournalError, ParseDiskErrorPolicyError,
+    ParseSyncModeError, SyncMode,
 };
-use crate::engine::metadata::{
-    KeyParsing, KeySpace, MetadataJournalError, MetadataJournalOptions, MetadataService, open_data_dir,
-};
+use crate::engine::metadata::{KeyParsing, KeySpace, MetadataJournalError, MetadataService, open_data_dir};
 
 /// The data directory of a metadata service, and what chose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +21,7 @@ pub struct MetadataDataPlan {
     origin: String,
     /// The service is a part of a master.
     is_embedded: bool,
-    options: MetadataJournalOptions,
+    options: CommitLogOptions,
 }
 
 /// The flags that have an effect only with a data directory.
@@ -33,13 +31,11 @@ impl MetadataDataPlan {
     /// The directory in which an earlier release kept the records of a service embedded in a master
     /// with the data directory `master`.
     pub fn embedded(master: &DataPlan) -> MetadataDataPlan {
-        let sync = master.data.options.sync;
-        let on_error = master.data.options.on_error;
         MetadataDataPlan {
             directory: master.data.of_records(),
             origin: master.origin.clone(),
             is_embedded: true,
-            options: MetadataJournalOptions { sync, on_error, ..MetadataJournalOptions::default() },
+            options: master.data.options,
         }
     }
 
@@ -67,7 +63,7 @@ impl MetadataDataPlan {
             directory: DataDirPlan { path: PathBuf::from(path), cluster_id: NO_CLUSTER.to_owned(), existing },
             origin: settings.describe("data_dir"),
             is_embedded: false,
-            options: MetadataJournalOptions { sync, on_error, ..MetadataJournalOptions::default() },
+            options: CommitLogOptions { sync, on_error, ..CommitLogOptions::default() },
         }))
     }
 
@@ -128,7 +124,6 @@ impl MetadataDataPlan {
             MetadataJournalError::Journal(error @ (JournalError::Storage { .. } | JournalError::LogFull { .. })) => {
                 Failure::host("cannot use the data directory of the metadata records").next(remedy(error))
             }
-            MetadataJournalError::Thread(_) => Failure::host("cannot start the metadata service"),
             MetadataJournalError::Journal(JournalError::Corrupt { .. } | JournalError::PayloadTooLarge { .. })
             | MetadataJournalError::Change { .. }
             | MetadataJournalError::Chunk { .. }
@@ -148,8 +143,8 @@ mod tests {
     use crate::commands::cli::gflags;
     use crate::commands::cli::process_sources::ProcessSources;
     use crate::commands::cli::service_flags::metadata_flags;
+    use crate::engine::master::DATA_FORMAT;
     use crate::engine::master::process::MasterDataPlan;
-    use crate::engine::master::server::DataOptions;
 
     fn planned(flags: &[(&str, &str)]) -> Result<Option<MetadataDataPlan>, Failure> {
         let args: Vec<String> = flags.iter().map(|(name, value)| format!("--{name}={value}")).collect();
@@ -172,14 +167,17 @@ mod tests {
 
     #[test]
     fn an_embedded_service_uses_a_part_of_the_masters_directory() {
-        let options = DataOptions {
+        let options = CommitLogOptions {
             sync: SyncMode::Never,
             on_error: DiskErrorPolicy::ContinueMemoryOnly,
-            ..DataOptions::default()
+            ..CommitLogOptions::default()
         };
         let existing = ExistingDataChoice::SetAside;
         let directory = DataDirPlan { path: "/d".into(), cluster_id: "blue".to_owned(), existing };
-        let master = DataPlan { data: MasterDataPlan { directory, options }, origin: "--data-dir /d".to_owned() };
+        let master = DataPlan {
+            data: MasterDataPlan { directory, options, format: DATA_FORMAT },
+            origin: "--data-dir /d".to_owned(),
+        };
         let plan = MetadataDataPlan::embedded(&master);
         assert_eq!((plan.directory.path.to_str(), &*plan.directory.cluster_id), (Some("/d/metadata"), "blue"));
         assert_eq!((plan.options.sync, plan.options.on_error), (SyncMode::Never, DiskErrorPolicy::ContinueMemoryOnly));

@@ -3,8 +3,7 @@
 use serde::Serialize;
 
 use crate::engine::admin::MasterStatus;
-use crate::engine::journal::LogConfig;
-use crate::engine::master::server::space_needed;
+use crate::engine::journal::CommitLogOptions;
 
 /// The file system of the data directory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -32,7 +31,7 @@ impl DataDirStatus {
 
     /// The status of a file system on which the last snapshot took `snapshot_bytes`.
     pub(super) fn new(free_bytes: u64, size_bytes: u64, snapshot_bytes: u64) -> DataDirStatus {
-        let needed_bytes = space_needed(snapshot_bytes, LogConfig::default().file_bytes);
+        let needed_bytes = CommitLogOptions::default().space_needed(snapshot_bytes);
         let log_bytes = needed_bytes - snapshot_bytes;
         DataDirStatus { free_bytes, size_bytes, needed_bytes, snapshot_bytes, log_bytes }
     }

@@ -6,6 +6,8 @@
 //! appends frames to preallocated files. [`DataDir::begin_snapshot`] and
 //! [`DataDir::publish_snapshot`] write snapshots, and remove the log that is no longer needed.
 //!
+//! A running service uses a [`CommitLog`] and its threads.
+//!
 //! The disk is a [`JournalStorage`]: [`DiskStorage`], or [`SimulatedStorage`] in tests.
 #![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
@@ -30,6 +32,7 @@ mod options;
 mod plan;
 mod planted;
 mod recovery;
+mod service;
 mod simulated;
 mod simulated_disk;
 mod simulated_inode;
@@ -52,6 +55,11 @@ pub use planted::JournalMistake;
 #[cfg(any(test, debug_assertions))]
 pub use planted::plant;
 pub use recovery::{RecoveredItem, RecoveredSnapshot, RecoveryReport};
+pub use service::{
+    CHUNK_KIND, CommitLog, CommitLogOptions, DataView, FoundData, LogOutcome, LogRoom, LogSubject, LogThread, LogWork,
+    LoggedState, SNAPSHOT_LOG_BYTES, SnapshotBegin, SnapshotRun, SnapshotSlice, SnapshotSource, SnapshotThread,
+    StateSnapshots, complete_log,
+};
 pub use simulated::{Crash, SimulatedStorage};
 pub use simulated_disk::DiskFault;
 pub use snapshot::{CHUNK_BYTES_MAX, SnapshotTrailer, SnapshotWriter};

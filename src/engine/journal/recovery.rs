@@ -61,6 +61,22 @@ impl RecoveryReport {
     pub fn log_files(&self) -> usize {
         self.log.kept.saturating_sub(self.log.read_from)
     }
+
+    /// Logs what could not be recovered. `of`: what the data is of, as in
+    /// [`LogSubject::of`](crate::LogSubject::of).
+    pub fn log_damage(&self, of: &str) {
+        for (sequence, error) in &self.damaged_snapshots {
+            tracing::warn!(%error, sequence, "a snapshot{of} is damaged; an older one and the log contain the same changes");
+        }
+        if let Some(torn) = &self.torn {
+            tracing::warn!(
+                file = torn.file,
+                offset = torn.offset,
+                bytes = torn.bytes,
+                "the end of the log{of} is incomplete and was ignored: the last process, or its host, ended while writing it"
+            );
+        }
+    }
 }
 
 /// The files of a directory that recovery reads.

@@ -7,11 +7,12 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+pub use mcctl_journal::DataView;
+
 use crate::metrics::{MasterCounters, MasterGauges};
 use crate::remove::ObjectWalk;
 use mcctl_base::{ClientId, ErrorCode, LatencySnapshot, SegmentId};
 use mcctl_election::ha::{HaRole, HandOverProblem, MemberId};
-use mcctl_journal::DiskSpace;
 use mcctl_net::rpc::{CommitWait, Receipt};
 use mcctl_wire::Method;
 
@@ -101,36 +102,6 @@ pub struct RemovedSlice {
     pub rest: Option<ObjectWalk>,
     /// What a response that reports the removal waits for. To be passed to [`AdminView::commit`].
     pub receipt: Receipt,
-}
-
-/// The log of the state's changes, and the snapshots of this process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DataView {
-    /// The number of the newest change.
-    pub appended: u64,
-    /// The number of the newest change that a power loss does not lose.
-    pub durable: u64,
-    /// Size of the changes appended by this process, in bytes.
-    pub appended_bytes: u64,
-    /// The syncs of the log.
-    pub syncs: LatencySnapshot,
-    pub snapshots: u64,
-    pub snapshot_failures: u64,
-    /// Duration of the last snapshot.
-    pub snapshot_time: Duration,
-    /// Number of objects in the last snapshot.
-    pub snapshot_objects: u64,
-    /// Size of the last snapshot, written or restored, in bytes.
-    pub snapshot_bytes: u64,
-    /// The file system of the directory; `None` if its size cannot be read.
-    pub space: Option<DiskSpace>,
-    /// The master continues without the log after an error of the disk.
-    pub memory_only: bool,
-    /// Size of the changes that are not passed to the kernel, in bytes.
-    pub unflushed_bytes: u64,
-    /// For how long an operation of the disk has not ended, if it is too long and changes wait for
-    /// it.
-    pub stalled_for: Option<Duration>,
 }
 
 /// The part of a master in its cluster, as `/ha_status` and the metrics show it.

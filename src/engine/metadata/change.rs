@@ -88,6 +88,10 @@ impl ChangePayload {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
 }
 
 /// Reads the changes of a payload, in order.

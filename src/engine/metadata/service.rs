@@ -19,13 +19,12 @@ use tokio::sync::Semaphore;
 
 use crate::backend::{NotServed, RecordBackend};
 use crate::forward::{ForwardError, MetadataForwarder, is_forwarded};
-use crate::journal::worker::JournalWorker;
-use crate::journal::{MetadataJournalError, MetadataJournalOptions, MetadataRestoreReport};
 use crate::records::{MetadataTable, PlannedWrite, RemovedRecords, SharedTable, WriteOutcome};
-use crate::store::{RecordStore, StoredRecords};
+use crate::restore::{MetadataJournalError, MetadataRestoreReport};
+use crate::store::{RecordStore, RecordThreads, StoredRecords, record_options};
 use crate::{KeySpace, VALUE_BYTES_MAX, probe};
 use mcctl_base::HostPort;
-use mcctl_journal::{DataDir, JournalError};
+use mcctl_journal::{CommitLogOptions, DataDir, JournalError};
 use mcctl_net::http::{
     self, BindError, Handler, HttpAccess, HttpLimits, HttpRequest, HttpServer, Method, OTHER_ROUTE, Requests, Response,
     StatusCode, answer, decode, no_such_route,
@@ -90,26 +89,26 @@ impl<E: Env> MetadataService<E> {
     }
 
     /// Creates a service with the records in `dir`, which keeps all changes from now on. The
-    /// directory must be one of its own. Waits for the disk.
+    /// directory must be one of its own. Waits for the disk. For use in a runtime. The sizes of log
+    /// files are those for metadata records, whatever `options` states.
     ///
     /// Marks of [`MetadataService::mark_owner_expired`] are not kept.
     ///
     /// # Errors
-    /// The directory is damaged or of an unknown version, the disk reports an error, or the host
-    /// cannot start a thread.
+    /// The directory is damaged or of an unknown version, or the disk reports an error.
     pub fn restored(
         env: E,
         keys: KeySpace,
         parsing: KeyParsing,
         dir: DataDir,
-        options: MetadataJournalOptions,
+        options: CommitLogOptions,
     ) -> Result<(MetadataService<E>, MetadataRestoreReport), MetadataJournalError> {
-        let (store, report) = RecordStore::restored(dir, options)?;
+        let (store, report) = RecordStore::restored(dir, record_options(options), env.now())?;
         let store = Arc::new(store);
-        let worker = Arc::new(JournalWorker::start(store.clone(), env.clone())?);
+        let threads = RecordThreads::start(store.clone(), &env);
         report.log();
         let service = MetadataService::waiting(env.clone(), keys, parsing, None);
-        service.set_backend(Arc::new(StoredRecords { store, worker, env }));
+        service.set_backend(Arc::new(StoredRecords { store, threads, env }));
         Ok((service, report))
     }
 

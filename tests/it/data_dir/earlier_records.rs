@@ -5,9 +5,9 @@ use std::path::Path;
 
 use mcctl::engine::base::HostPort;
 use mcctl::engine::env::RealEnv;
-use mcctl::engine::journal::{DataDirPlan, ExistingDataChoice};
+use mcctl::engine::journal::{CommitLogOptions, DataDirPlan, ExistingDataChoice};
 use mcctl::engine::metadata::{
-    KeyParsing, KeySpace, METADATA_DIRECTORY, MetadataClient, MetadataJournalOptions, MetadataService, open_data_dir,
+    KeyParsing, KeySpace, METADATA_DIRECTORY, MetadataClient, MetadataService, open_data_dir,
 };
 use nix::sys::signal::Signal;
 
@@ -26,7 +26,7 @@ async fn store_as_before(root: &Path) {
     };
     let env = RealEnv::new();
     let dir = open_data_dir(&plan, &env).unwrap();
-    let options = MetadataJournalOptions::default();
+    let options = CommitLogOptions::default();
     let (service, _) = MetadataService::restored(env, KeySpace::default(), KeyParsing::Plain, dir, options).unwrap();
     let http = service.start(&HostPort::new("127.0.0.1", 0)).await.unwrap();
     let client = MetadataClient::http(&format!("http://{}/metadata", http.at())).unwrap();

@@ -9,12 +9,12 @@ use mcctl::engine::base::id::KEY_BYTES_MAX;
 use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::journal::{
-    Crash, DataDir, DataDirOptions, DiskErrorPolicy, DiskFault, ExistingData, JournalError, JournalFile,
-    JournalStorage, LogConfig, SimulatedStorage, StorageOperation, SyncMode, Uuid,
+    CommitLogOptions, Crash, DataDir, DataDirOptions, DiskErrorPolicy, DiskFault, ExistingData, JournalError,
+    JournalFile, JournalStorage, LogConfig, SimulatedStorage, StorageOperation, SyncMode, Uuid,
 };
-use mcctl::engine::master::server::{DataOptions, MasterData};
+use mcctl::engine::master::server::MasterData;
 use mcctl::engine::master::view::AdminView;
-use mcctl::engine::master::{MasterConfig, MasterServer};
+use mcctl::engine::master::{DATA_FORMAT, MasterConfig, MasterServer};
 use mcctl::engine::rpc::{CallError, RpcClient, master_calls};
 use mcctl::engine::wire::types::{ClientStatus, ObjectMeta, ReplicaType, ReplicateConfig, Segment};
 use mcctl::engine::wire::{MasterCalls, Text};
@@ -31,12 +31,12 @@ struct Running {
     calls: MasterCalls<RpcClient<RealEnv>>,
 }
 
-fn options(sync: SyncMode) -> DataOptions {
+fn options(sync: SyncMode) -> CommitLogOptions {
     let log = LogConfig { file_bytes: 64 << 10, buffer_bytes: 1 << 20 };
-    DataOptions { sync, log, snapshot_interval: HOUR, ..DataOptions::default() }
+    CommitLogOptions { sync, log, snapshot_interval: HOUR, ..CommitLogOptions::default() }
 }
 
-async fn start(storage: Arc<dyn JournalStorage>, boot_id: Uuid, options: DataOptions) -> Running {
+async fn start(storage: Arc<dyn JournalStorage>, boot_id: Uuid, options: CommitLogOptions) -> Running {
     let existing = ExistingData::Keep;
     let open = DataDirOptions { cluster_id: "c", boot_id, new_uuid: Uuid(7), existing };
     let dir = DataDir::open(storage, &open).unwrap();
@@ -46,12 +46,14 @@ async fn start(storage: Arc<dyn JournalStorage>, boot_id: Uuid, options: DataOpt
     // expire.
     config.policy.client_ttl = HOUR;
     let env = RealEnv::new();
-    let server = MasterServer::start_with(config, Some(MasterData { dir, options }), env.clone()).await.unwrap();
+    let server = MasterServer::start_with(config, Some(MasterData { dir, options, format: DATA_FORMAT }), env.clone())
+        .await
+        .unwrap();
     let calls = master_calls(env, HostPort::new("127.0.0.1", server.rpc_port()), PATIENCE);
     Running { server, calls }
 }
 
-async fn on(disk: &SimulatedStorage, options: DataOptions) -> Running {
+async fn on(disk: &SimulatedStorage, options: CommitLogOptions) -> Running {
     start(Arc::new(disk.clone()), disk.boot_id(), options).await
 }
 
@@ -179,7 +181,7 @@ async fn a_stop_writes_a_snapshot_and_the_next_start_reads_no_log() {
 async fn snapshots_are_written_while_calls_are_served() {
     let disk = SimulatedStorage::new(5);
     let every = Duration::from_millis(1);
-    let master = on(&disk, DataOptions { snapshot_interval: every, ..options(SyncMode::default()) }).await;
+    let master = on(&disk, CommitLogOptions { snapshot_interval: every, ..options(SyncMode::default()) }).await;
     master.mount().await;
     let mut key = 0;
     wait_until_async("three snapshots", PATIENCE, async || {
@@ -200,7 +202,7 @@ async fn snapshots_are_written_while_calls_are_served() {
 #[tokio::test]
 async fn a_batch_with_the_longest_keys_fits_into_the_log() {
     let disk = SimulatedStorage::new(10);
-    let large = DataOptions { log: LogConfig::default(), ..options(SyncMode::default()) };
+    let large = CommitLogOptions { log: LogConfig::default(), ..options(SyncMode::default()) };
     let master = on(&disk, large).await;
     master.mount().await;
     let count = (40 << 20) / KEY_BYTES_MAX;
@@ -247,7 +249,7 @@ async fn after_an_error_of_the_disk_nothing_is_acknowledged_and_the_master_ends(
 async fn a_master_can_continue_in_memory_but_its_directory_cannot_be_used_again() {
     let disk = SimulatedStorage::new(7);
     let on_error = DiskErrorPolicy::ContinueMemoryOnly;
-    let master = on(&disk, DataOptions { on_error, ..options(SyncMode::default()) }).await;
+    let master = on(&disk, CommitLogOptions { on_error, ..options(SyncMode::default()) }).await;
     master.mount().await;
     // The marker is written and synced after these.
     disk.set_fault(Some(DiskFault { operation: StorageOperation::Write, after: 0, errno: 28, is_permanent: false }));
@@ -266,7 +268,7 @@ async fn a_master_can_continue_in_memory_but_its_directory_cannot_be_used_again(
 async fn a_master_that_cannot_mark_its_directory_ends() {
     let disk = SimulatedStorage::new(8);
     let on_error = DiskErrorPolicy::ContinueMemoryOnly;
-    let mut master = on(&disk, DataOptions { on_error, ..options(SyncMode::default()) }).await;
+    let mut master = on(&disk, CommitLogOptions { on_error, ..options(SyncMode::default()) }).await;
     master.mount().await;
     disk.set_fault(Some(DiskFault { operation: StorageOperation::Write, after: 0, errno: 5, is_permanent: true }));
     assert!(in_time("the end of the connection", master.put("lost")).await.is_err());

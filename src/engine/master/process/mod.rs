@@ -14,15 +14,15 @@ use tokio::sync::broadcast::Receiver;
 
 use crate::admin::AdminApi;
 use crate::announcer::Announcer;
-use crate::server::{DataOptions, HaSettings, MasterData, MasterDataError};
+use crate::server::{HaSettings, MasterData, MasterDataError};
 use crate::view::AdminView;
-use crate::{MasterConfig, MasterError, MasterServer, StateEffect};
+use crate::{DataFormat, MasterConfig, MasterError, MasterServer, StateEffect};
 use cleanup::MetadataCleaner;
 use earlier_records::EarlierRecords;
 use mcctl_base::HostPort;
 use mcctl_election::EtcdElection;
 use mcctl_election::ha::HandOverProblem;
-use mcctl_journal::{DataDirPlan, JournalError};
+use mcctl_journal::{CommitLogOptions, DataDirPlan, JournalError};
 use mcctl_metadata::MetadataForwarder;
 use mcctl_metadata::{
     KeyParsing, KeySpace, METADATA_DIRECTORY, MetadataError, MetadataJournalError, MetadataService, open_data_dir,
@@ -104,7 +104,9 @@ impl ProcessAccess {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MasterDataPlan {
     pub directory: DataDirPlan,
-    pub options: DataOptions,
+    pub options: CommitLogOptions,
+    /// The format of the records that are written.
+    pub format: DataFormat,
 }
 
 impl MasterDataPlan {
@@ -323,7 +325,7 @@ fn open(plan: &MasterDataPlan, env: &RealEnv) -> Result<MasterData, MasterDataEr
              on the subdirectory"
         );
     }
-    Ok(MasterData { dir, options: plan.options })
+    Ok(MasterData { dir, options: plan.options, format: plan.format })
 }
 
 /// The address at which other masters reach a metadata service that listens on `at`. A master whose

@@ -4,54 +4,24 @@
 use std::time::Duration;
 
 use crate::config::StorePolicy;
-use crate::record::{DATA_FORMAT, DataFormat};
+use crate::record::DataFormat;
+use crate::server::log::SUBJECT;
 use crate::state::MasterState;
 use crate::{ApplyError, RecordBuffer, RestoreError, RestoreReport, StandbyState};
 use mcctl_base::Unix;
 use mcctl_base::time::RoundedDuration;
 use mcctl_journal::{
-    DataDir, DiskErrorPolicy, JournalError, LogConfig, LogWriter, RecoveredItem, RecoveryReport, SyncMode, WrittenBy,
+    CHUNK_KIND, CommitLogOptions, DataDir, FoundData, JournalError, LogWriter, RecoveredItem, RecoveryReport, SyncMode,
+    WrittenBy,
 };
 use mcctl_sys::env::Env;
-
-/// The kind of a snapshot's chunks. There is only one.
-pub(super) const CHUNK_KIND: u8 = 1;
 
 /// A data directory that the master uses, and its options.
 pub struct MasterData {
     pub dir: DataDir,
-    pub options: DataOptions,
-}
-
-/// The options of a master for its data directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DataOptions {
-    pub sync: SyncMode,
-    pub on_error: DiskErrorPolicy,
-    /// An operation of the disk for the log that lasts longer than this is a stall. Flag
-    /// `--disk-stall-timeout`.
-    pub stall_timeout: Duration,
+    pub options: CommitLogOptions,
     /// The format of the records that are written.
     pub format: DataFormat,
-    /// Time between two snapshots. A snapshot is also written when the log has grown by
-    /// [`SNAPSHOT_LOG_BYTES`].
-    ///
-    /// [`SNAPSHOT_LOG_BYTES`]: super::snapshot_mark::SNAPSHOT_LOG_BYTES
-    pub snapshot_interval: Duration,
-    pub log: LogConfig,
-}
-
-impl Default for DataOptions {
-    fn default() -> DataOptions {
-        DataOptions {
-            sync: SyncMode::default(),
-            on_error: DiskErrorPolicy::default(),
-            stall_timeout: Duration::from_secs(2),
-            format: DATA_FORMAT,
-            snapshot_interval: Duration::from_secs(600),
-            log: LogConfig::default(),
-        }
-    }
 }
 
 /// The errors with which a master cannot start from its data directory.
@@ -94,17 +64,6 @@ pub(super) struct ReadCopy {
     pub same_boot: bool,
 }
 
-/// The contents of a data directory, for logs and for the size of the next snapshot.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FoundData {
-    /// The number of the last change that the newest snapshot contains.
-    pub snapshot: u64,
-    /// Size of the chunks of the newest snapshot, in bytes.
-    pub snapshot_bytes: u64,
-    /// Size of the log files that were read, in bytes.
-    pub log_bytes: u64,
-}
-
 /// Reads a copy of the state, and begins a new log after it.
 ///
 /// # Errors
@@ -116,17 +75,12 @@ pub(super) fn read_copy<E: Env>(
 ) -> Result<ReadCopy, MasterDataError> {
     let mut standby = StandbyState::new(policy);
     let (recovery, snapshot_bytes) = read(&data.dir, &mut standby, env)?;
-    report_damage(&recovery);
+    recovery.log_damage(SUBJECT.of);
     let writer = data.dir.start_log(&recovery, data.options.log)?;
-    let found = found(&recovery, snapshot_bytes, data);
+    let found = FoundData::new(&recovery, snapshot_bytes, data.options.log);
     let last = recovery.last_sequence;
     let same_boot = recovery.same_boot;
     Ok(ReadCopy { standby, writer, found, last, same_boot })
-}
-
-fn found(recovery: &RecoveryReport, snapshot_bytes: u64, data: &MasterData) -> FoundData {
-    let snapshot = recovery.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
-    FoundData { snapshot, snapshot_bytes, log_bytes: recovery.log_files() as u64 * data.options.log.file_bytes }
 }
 
 /// The result of restoring a master's state.
@@ -154,14 +108,14 @@ pub(super) fn restore<E: Env>(
     let began = env.now();
     let mut standby = StandbyState::new(policy.clone());
     let (recovery, snapshot_bytes) = read(&data.dir, &mut standby, env)?;
-    report_damage(&recovery);
+    recovery.log_damage(SUBJECT.of);
     // The note describes a copy of a cluster's history, which this master does not continue.
     data.dir.remove_note()?;
     let writer = data.dir.start_log(&recovery, data.options.log)?;
     let hold = if recovery.same_boot || standby.is_complete() { Duration::ZERO } else { hold(&policy, &standby) };
     let now = env.now();
     let (mut state, restored) = standby.activate(now, hold)?;
-    let buffer = RecordBuffer::new(data.options.format, recovery.last_sequence + 1);
+    let buffer = RecordBuffer::new(data.format, recovery.last_sequence + 1);
     state.start_recording(now, buffer, data.options.sync == SyncMode::Always);
     loop {
         let more = !hold.is_zero() && state.discard_restored_writes(now);
@@ -173,7 +127,7 @@ pub(super) fn restore<E: Env>(
     writer.sync(writer.appended())?;
     let took = env.now().since(began);
     let report = RestoreSummary { restored, changes: recovery.records, hold, took };
-    let found = found(&recovery, snapshot_bytes, data);
+    let found = FoundData::new(&recovery, snapshot_bytes, data.options.log);
     Ok(RestoredMaster { state, writer, found, report })
 }
 
@@ -229,20 +183,6 @@ fn read<E: Env>(dir: &DataDir, standby: &mut StandbyState, env: &E) -> Result<(R
         Ok(())
     })?;
     Ok((report, bytes))
-}
-
-fn report_damage(recovery: &RecoveryReport) {
-    for (sequence, error) in &recovery.damaged_snapshots {
-        tracing::warn!(%error, sequence, "a snapshot is damaged; an older one and the log contain the same changes");
-    }
-    if let Some(torn) = &recovery.torn {
-        tracing::warn!(
-            file = torn.file,
-            offset = torn.offset,
-            bytes = torn.bytes,
-            "the end of the log is incomplete and was ignored: the last process, or its host, ended while writing it"
-        );
-    }
 }
 
 /// Logs the result of restoring the state.

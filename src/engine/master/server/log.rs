@@ -2,152 +2,62 @@
 //! sent when their changes are stored.
 //!
 //! [`MasterLog::close_change`] is called before the state is unlocked, and returns a [`Receipt`].
-//! [`MasterLog::commit`] is called with the receipt before the response is sent. In every mode, the
-//! future that `commit` returns passes all changes to the kernel, in one write for all connections
-//! whose requests the worker has processed by then. It waits for the disk only with
-//! `--fsync always`, for the few changes that need it ([`ClosedChange::needs_sync`]), and while no
-//! log file has room. `log_thread` does that waiting.
-//!
-//! After an error of the disk, no response is sent until `log_thread` has decided: the master
-//! stops, or it continues without a log.
+//! [`MasterLog::commit`] is called with the receipt before the response is sent. It waits for the
+//! disk only with `--fsync always`, for the few changes that need it
+//! ([`ClosedChange::needs_sync`]), and while no log file has room. See [`CommitLog`].
 //!
 //! [`ClosedChange::needs_sync`]: crate::ClosedChange
 
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::task::Poll;
-use std::time::Duration;
+use std::ops::Deref;
+use std::sync::Arc;
 
-use tokio::sync::watch;
-
+use crate::SnapshotStep;
 use crate::planted::{PlantedMistake, is_planted};
+use crate::record::DataFormat;
 use crate::record::buffer::{ClosedChange, RepeatedCall};
-use crate::server::data::{DataOptions, MasterData};
-use crate::server::log_room::LogRoom;
-use crate::server::snapshot_mark::{SnapshotMark, space_needed};
+use crate::server::data::MasterData;
+use crate::server::shared::MasterShared;
+use crate::snapshot::SLOTS_PER_SLICE;
 use crate::state::MasterState;
-use crate::view::DataView;
-use mcctl_base::{ByteSize, LatencyHistogram, Unix};
-use mcctl_journal::{DataDir, DiskSpace, JournalError, LogWriter, SyncMode};
+use mcctl_base::{Mono, Unix};
+use mcctl_journal::{
+    CommitLog, FoundData, JournalError, LogSubject, LogWriter, LoggedState, SnapshotBegin, SnapshotSlice,
+    SnapshotSource, SnapshotTrailer, SyncMode,
+};
 use mcctl_net::rpc::{CommitWait, Receipt};
+use mcctl_sys::env::Env;
 
-/// The log, and the values that its threads share.
+/// The terms in the messages about the log.
+pub(super) const SUBJECT: LogSubject = LogSubject { service: "the master", of: "", items: "objects", lost: "keys" };
+
+/// The log of a master's changes.
 pub(super) struct MasterLog {
-    pub dir: DataDir,
-    pub writer: LogWriter,
-    pub options: DataOptions,
-    /// Set by the first error of the disk. From then on, no response is sent until the progress
-    /// leaves `Working`.
-    failed: AtomicBool,
-    /// The master continues without the log.
-    memory_only: AtomicBool,
-    /// The requests that wait for room.
-    pub room: LogRoom,
-    requests: Mutex<LogRequests>,
-    /// Whether the next file was requested from the log thread.
-    is_next_requested: AtomicBool,
-    /// Wakes the log thread.
-    log_wake: Condvar,
-    /// Wakes the snapshot thread.
-    snapshot_wake: Condvar,
-    progress: watch::Sender<LogProgress>,
-    /// Size of the log files that the start has read, in bytes.
-    found_bytes: u64,
-    /// Total size of the appended payloads, in bytes. Changed with the state locked.
-    appended_bytes: AtomicU64,
-    pub counts: LogCounts,
-    /// The last snapshot, written or attempted.
-    last_snapshot: Mutex<SnapshotMark>,
-    /// The file system when it was last examined.
-    space: Mutex<Option<DiskSpace>>,
-    /// A warning was logged that the disk is almost full.
-    is_short_of_space: AtomicBool,
+    log: CommitLog,
+    /// The format of snapshots.
+    pub format: DataFormat,
 }
 
-/// Counters for the metrics.
-#[derive(Debug, Default)]
-pub(super) struct LogCounts {
-    pub syncs: LatencyHistogram,
-    pub snapshots: AtomicU64,
-    pub snapshot_failures: AtomicU64,
-    pub snapshot_us: AtomicU64,
-    pub snapshot_objects: AtomicU64,
+impl Deref for MasterLog {
+    type Target = CommitLog;
+
+    #[inline]
+    fn deref(&self) -> &CommitLog {
+        &self.log
+    }
 }
 
-/// The requests to the background threads.
-#[derive(Debug, Default)]
-struct LogRequests {
-    /// A response waits until the progress shows that this change is durable.
-    sync: u64,
-    /// A response waits until the progress shows that this change is in the kernel. No log file had
-    /// room for it.
-    flush: u64,
-    /// A request waits until the log has room for changes.
-    room: bool,
-    /// The next file should be created.
-    next_file: bool,
-    failure: Option<JournalError>,
-    stopping: bool,
-}
-
-/// The changes that are stored.
-#[derive(Clone, Debug)]
-pub(super) struct LogProgress {
-    flushed: u64,
-    durable: u64,
-    outcome: LogOutcome,
-}
-
-/// Whether changes are stored.
-#[derive(Clone, Debug)]
-pub(super) enum LogOutcome {
-    Working,
-    MemoryOnly,
-    /// The master must stop, because of this error.
-    Failed(JournalError),
-}
-
-/// The next task of the log thread.
-#[derive(Debug)]
-pub(super) enum LogWork {
-    /// Sync up to this change, because responses wait for it.
-    Sync(u64),
-    /// Responses wait for a log file with room, or requests for room in the log.
-    MakeRoom,
-    /// No request came within the period.
-    Periodic,
-    Fail(JournalError),
-    Stop,
+impl AsRef<CommitLog> for MasterLog {
+    fn as_ref(&self) -> &CommitLog {
+        &self.log
+    }
 }
 
 impl MasterLog {
-    /// Uses `data`, whose log is written by `writer`. The start has read log files of `found_bytes`
-    /// bytes.
-    pub(super) fn new(data: MasterData, writer: LogWriter, last_snapshot: SnapshotMark, found_bytes: u64) -> MasterLog {
-        let MasterData { dir, options } = data;
-        let flushed = writer.flushed();
-        let durable = writer.durable();
-        let outcome = LogOutcome::Working;
-        MasterLog {
-            space: Mutex::new(dir.space()),
-            dir,
-            writer,
-            options,
-            failed: AtomicBool::new(false),
-            memory_only: AtomicBool::new(false),
-            is_short_of_space: AtomicBool::new(false),
-            room: LogRoom::new(options.stall_timeout),
-            requests: Mutex::default(),
-            is_next_requested: AtomicBool::new(false),
-            log_wake: Condvar::new(),
-            snapshot_wake: Condvar::new(),
-            progress: watch::Sender::new(LogProgress { flushed, durable, outcome }),
-            found_bytes,
-            appended_bytes: AtomicU64::new(0),
-            counts: LogCounts::default(),
-            last_snapshot: Mutex::new(last_snapshot),
-        }
+    /// Uses `data`, whose log is written by `writer` from `now` on. The start has `found` the data
+    /// before.
+    pub(super) fn new(data: MasterData, writer: LogWriter, found: &FoundData, now: Mono) -> MasterLog {
+        let MasterData { dir, options, format } = data;
+        MasterLog { log: CommitLog::new(dir, writer, options, SUBJECT, found, now), format }
     }
 
     /// Appends the change that the state has made since it was locked, if there is one. For use
@@ -179,19 +89,6 @@ impl MasterLog {
         if self.must_sync(change.needs_sync) { change.sequence } else { 0 }
     }
 
-    /// Appends change number `sequence`, which must be the next one. Call it with the state locked.
-    #[inline]
-    pub(super) fn append(&self, sequence: u64, payload: &[u8], now: Unix) {
-        // The state is locked, so no other thread writes the number.
-        let bytes = self.appended_bytes.load(Ordering::Relaxed) + payload.len() as u64;
-        self.appended_bytes.store(bytes, Ordering::Relaxed);
-        match self.writer.append_admitted(payload, now) {
-            Ok(number) => debug_assert_eq!(number, sequence, "changes are numbered in order"),
-            // The state contains a change that the log does not.
-            Err(error) => self.fail(error),
-        }
-    }
-
     /// The last change that must be durable before the response to a repeated call is sent, or
     /// 0. The call repeats an earlier one, whose change may be any of those so far.
     pub(super) fn sync_of_repeated(&self, repeated: RepeatedCall) -> u64 {
@@ -207,318 +104,89 @@ impl MasterLog {
     /// Stores the changes whose responses are about to be sent. See
     /// [`RpcService::commit`](mcctl_net::rpc::RpcService::commit).
     ///
-    /// A response may also show changes of other calls, so it waits until these are in the kernel.
-    /// It waits for a sync only if the changes in its `receipt` need one. The future that is
-    /// returned passes the changes to the kernel. If it is dropped, they stay in the buffer.
+    /// A response waits for a sync only if the changes in its `receipt` need one. If the future
+    /// that is returned is dropped, the changes stay in the buffer.
     pub(super) fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {
-        let (last, sync) = self.unstored(receipt)?;
+        let (last, sync) = self.unstored_of(receipt)?;
         Some(Box::pin(self.store(last, sync)))
     }
 
     /// Like [`commit`](Self::commit), for a log that may be replaced.
     pub(super) fn commit_owned(self: Arc<Self>, receipt: Receipt) -> Option<impl Future<Output = bool> + Send + use<>> {
-        let (last, sync) = self.unstored(receipt)?;
+        let (last, sync) = self.unstored_of(receipt)?;
         Some(async move { self.store(last, sync).await })
     }
 
-    /// The last changes that must be in the kernel and on the disk before the responses of a
-    /// receipt are sent; `None` if they are.
-    fn unstored(&self, receipt: Receipt) -> Option<(u64, u64)> {
-        let last = self.writer.appended();
-        let sync = receipt.needs_sync;
-        if self.memory_only() || is_planted(PlantedMistake::AnswerBeforeRecord) {
+    fn unstored_of(&self, receipt: Receipt) -> Option<(u64, u64)> {
+        if is_planted(PlantedMistake::AnswerBeforeRecord) {
             return None;
         }
-        let is_stored = self.writer.flushed() >= last && self.writer.durable() >= sync;
-        if is_stored && !self.has_failed() {
-            return None;
-        }
-        Some((last, sync))
-    }
-
-    /// Stores the changes of another master up to `last`, before they are acknowledged to it.
-    /// Returns false if they cannot be stored.
-    pub(super) async fn store_copied(&self, last: u64) -> bool {
-        self.memory_only() || self.store(last, self.sync_of_copied(last)).await
-    }
-
-    /// Like [`store_copied`](Self::store_copied), without waiting. Returns false if that is not
-    /// possible.
-    pub(super) fn try_store_copied(&self, last: u64) -> bool {
-        self.memory_only() || self.try_store(last, self.sync_of_copied(last))
-    }
-
-    /// The last change of another master that must be durable before it is acknowledged.
-    fn sync_of_copied(&self, last: u64) -> u64 {
-        if self.options.sync == SyncMode::Always { last } else { 0 }
-    }
-
-    /// Ends the use of the log. Responses no longer wait for it.
-    pub(super) fn close(&self) {
-        self.publish_outcome(LogOutcome::MemoryOnly);
-        self.stop_threads();
-    }
-
-    /// Passes all changes to the kernel, and waits until it has those up to `last`, and those up to
-    /// `sync` are durable. Returns false if they cannot be stored.
-    async fn store(&self, last: u64, sync: u64) -> bool {
-        run_ready_tasks().await;
-        self.try_store(last, sync) || self.wait(last, sync).await
-    }
-
-    /// Passes all changes to the kernel. Returns true if it then has those up to `last`, and those
-    /// up to `sync` are durable.
-    fn try_store(&self, last: u64, sync: u64) -> bool {
-        if self.has_failed() {
-            return false;
-        }
-        match self.writer.flush(last) {
-            Ok(flushed) => {
-                self.request_next_file();
-                flushed >= last && self.writer.durable() >= sync
-            }
-            Err(error) => {
-                self.fail(error);
-                false
-            }
-        }
-    }
-
-    /// Waits until all changes up to `last` are in the kernel, and those up to `sync` are durable.
-    async fn wait(&self, last: u64, sync: u64) -> bool {
-        let mut progress = self.progress.subscribe();
-        {
-            let mut requests = self.requests();
-            requests.sync = requests.sync.max(sync);
-            requests.flush = requests.flush.max(last);
-        }
-        self.log_wake.notify_one();
-        let is_stored = |progress: &LogProgress| match progress.outcome {
-            // Changes after an error are not in the log, so the progress does not include them.
-            LogOutcome::Working => !self.has_failed() && progress.flushed >= last && progress.durable >= sync,
-            LogOutcome::MemoryOnly | LogOutcome::Failed(_) => true,
-        };
-        let stored = progress.wait_for(is_stored).await;
-        stored.is_ok_and(|progress| !matches!(progress.outcome, LogOutcome::Failed(_)))
-    }
-
-    /// Requests the next file from the log thread if it will be needed soon. Without a request, the
-    /// thread checks this at its next period.
-    fn request_next_file(&self) {
-        if self.writer.needs_next() {
-            if !self.is_next_requested.swap(true, Ordering::Relaxed) {
-                self.requests().next_file = true;
-                self.log_wake.notify_one();
-            }
-        } else if self.is_next_requested.load(Ordering::Relaxed) {
-            self.is_next_requested.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Requests room for changes from the log thread.
-    pub(super) fn request_room(&self) {
-        self.requests().room = true;
-        self.log_wake.notify_one();
-    }
-
-    /// Receives which changes are stored. An update is also sent when the log has room again.
-    pub(super) fn subscribe(&self) -> watch::Receiver<LogProgress> {
-        self.progress.subscribe()
-    }
-
-    /// Whether responses wait for the log thread.
-    pub(super) fn has_waiting_responses(&self) -> bool {
-        let requests = self.requests();
-        let (flushed, durable) = self.published();
-        requests.sync > durable || requests.flush > flushed
-    }
-
-    /// Reports an error after which the log is unusable.
-    #[cold]
-    pub(super) fn fail(&self, error: JournalError) {
-        self.failed.store(true, Ordering::Release);
-        self.requests().failure.get_or_insert(error);
-        self.log_wake.notify_one();
-    }
-
-    /// Waits for work, for at most `period`.
-    pub(super) fn next_work(&self, period: Duration) -> LogWork {
-        let mut requests = self.requests();
-        // A wait of no length would still cost a system call.
-        let mut is_over = period.is_zero();
-        loop {
-            if let Some(error) = requests.failure.take() {
-                return LogWork::Fail(error);
-            }
-            // A snapshot, or the commit of another thread, may have stored the changes. The
-            // responses still wait for the progress.
-            let (flushed, durable) = self.published();
-            if std::mem::take(&mut requests.room) {
-                return LogWork::MakeRoom;
-            }
-            if requests.sync > durable {
-                return LogWork::Sync(requests.sync);
-            }
-            if requests.flush > flushed {
-                return LogWork::MakeRoom;
-            }
-            if requests.stopping {
-                return LogWork::Stop;
-            }
-            if is_over || std::mem::take(&mut requests.next_file) {
-                return LogWork::Periodic;
-            }
-            let (guard, result) = self.log_wake.wait_timeout(requests, period).expect(NO_PANIC);
-            requests = guard;
-            is_over = result.timed_out();
-        }
-    }
-
-    /// Waits for at most `period`. Returns true when the master stops.
-    pub(super) fn wait_to_snapshot(&self, period: Duration) -> bool {
-        let waited = self.snapshot_wake.wait_timeout_while(self.requests(), period, |requests| !requests.stopping);
-        waited.expect(NO_PANIC).0.stopping
-    }
-
-    /// Examines the free space of the file system. It may wait for the disk, so requests for
-    /// metrics use the last result.
-    pub(super) fn examine_space(&self) {
-        let found = self.dir.space();
-        *self.space() = found;
-        let Some(found) = found else { return };
-        let snapshot = self.last_snapshot().bytes;
-        let needed = space_needed(snapshot, self.options.log.file_bytes);
-        let is_short = found.free < needed;
-        if is_short && !self.is_short_of_space.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "the data directory's disk is almost full: {} free. Until the next snapshot is complete, the master may need {}. On a full \
-                 disk, it stops, or continues without the directory (--on-disk-error)",
-                ByteSize(found.free),
-                ByteSize(needed)
-            );
-        }
-        // A little more, so that a disk at the limit does not repeat the warning.
-        if found.free > needed + needed / 8 {
-            self.is_short_of_space.store(false, Ordering::Relaxed);
-        }
-    }
-
-    fn space(&self) -> MutexGuard<'_, Option<DiskSpace>> {
-        self.space.lock().expect(NO_PANIC)
-    }
-
-    /// Whether the master stops.
-    pub(super) fn is_stopping(&self) -> bool {
-        self.requests().stopping
-    }
-
-    /// The last snapshot, for the snapshot thread.
-    pub(super) fn last_snapshot(&self) -> MutexGuard<'_, SnapshotMark> {
-        self.last_snapshot.lock().expect(NO_PANIC)
-    }
-
-    /// Ends the background threads.
-    pub(super) fn stop_threads(&self) {
-        self.requests().stopping = true;
-        self.log_wake.notify_one();
-        self.snapshot_wake.notify_one();
-    }
-
-    /// Reports to the waiting responses which changes are stored.
-    pub(super) fn publish_progress(&self) {
-        let flushed = self.writer.flushed();
-        let durable = self.writer.durable();
-        self.progress.send_modify(|progress| (progress.flushed, progress.durable) = (flushed, durable));
-    }
-
-    /// The last changes that the waiting responses see as flushed and as durable.
-    fn published(&self) -> (u64, u64) {
-        let progress = self.progress.borrow();
-        (progress.flushed, progress.durable)
-    }
-
-    /// Ends the use of the log.
-    pub(super) fn publish_outcome(&self, outcome: LogOutcome) {
-        self.failed.store(true, Ordering::Release);
-        if matches!(outcome, LogOutcome::MemoryOnly) {
-            self.memory_only.store(true, Ordering::Release);
-        }
-        self.progress.send_modify(|progress| progress.outcome = outcome);
-    }
-
-    /// Whether the master continues without the log.
-    pub(super) fn memory_only(&self) -> bool {
-        self.memory_only.load(Ordering::Acquire)
-    }
-
-    /// Whether an error of the disk has made the log unusable.
-    pub(super) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
-    }
-
-    /// Waits until the master must stop because of an error of the disk.
-    pub(super) async fn failure(&self) -> JournalError {
-        let mut progress = self.progress.subscribe();
-        loop {
-            if let LogOutcome::Failed(error) = &progress.borrow_and_update().outcome {
-                return error.clone();
-            }
-            if progress.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    /// Total size of the changes that this process has appended, in bytes.
-    pub(super) fn appended_bytes(&self) -> u64 {
-        self.appended_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Size of the log, in bytes, as if nothing had been removed since the start.
-    pub(super) fn log_bytes(&self) -> u64 {
-        self.found_bytes + self.appended_bytes()
-    }
-
-    /// The numbers for the metrics, without [`stalled_for`](Self::stalled_for).
-    pub(super) fn view(&self) -> DataView {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let time = |count: &AtomicU64| Duration::from_micros(read(count));
-        let counts = &self.counts;
-        DataView {
-            appended: self.writer.appended(),
-            durable: self.writer.durable(),
-            appended_bytes: self.appended_bytes(),
-            syncs: counts.syncs.snapshot(),
-            snapshots: read(&counts.snapshots),
-            snapshot_failures: read(&counts.snapshot_failures),
-            snapshot_time: time(&counts.snapshot_us),
-            snapshot_objects: read(&counts.snapshot_objects),
-            snapshot_bytes: self.last_snapshot().bytes,
-            space: *self.space(),
-            memory_only: self.memory_only(),
-            unflushed_bytes: self.writer.unflushed_bytes() as u64,
-            stalled_for: None,
-        }
-    }
-
-    fn requests(&self) -> MutexGuard<'_, LogRequests> {
-        self.requests.lock().expect(NO_PANIC)
+        self.unstored(receipt.needs_sync)
     }
 }
 
-/// Lets the worker run its other tasks that are ready. Their changes are then passed to the kernel
-/// with those of this one, in one write. Unlike [`tokio::task::yield_now`], it does not make the
-/// worker look for new input first, which costs a system call.
-async fn run_ready_tasks() {
-    let mut is_second = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut is_second, true) {
-            return Poll::Ready(());
+impl<E: Env> LoggedState for MasterShared<E> {
+    fn durable(&self, sequence: u64) {
+        // In a cluster, the standbys must have the changes as well, so the driver reports this to
+        // the state.
+        if self.ha.is_none() {
+            self.with_guarded(|guarded, _, _| guarded.state.durable(sequence));
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+    }
+
+    fn awaits_durable(&self) -> bool {
+        self.with_guarded(|guarded, _, _| guarded.state.has_freed_memory_waiting())
+    }
+
+    fn log_ended(&self, error: Option<JournalError>) {
+        match self.disk() {
+            // The standbys still need the records.
+            Some(disk) => disk.log_failed(error),
+            None if error.is_none() => self.with_guarded(|guarded, _, _| guarded.state.stop_recording()),
+            None => {}
+        }
+    }
 }
 
-const NO_PANIC: &str = "no thread panics while it has this locked";
+impl<E: Env> SnapshotSource for MasterShared<E> {
+    type Log = MasterLog;
+
+    const SLOTS_PER_STEP: u32 = SLOTS_PER_SLICE;
+
+    fn begin(&self, log: &MasterLog, _: bool) -> SnapshotBegin {
+        self.with_guarded(|guarded, now, _| match guarded.state.begin_snapshot(now, log.format) {
+            Some(last) => SnapshotBegin::Begun { last, log_bytes: log.log_bytes() },
+            None => SnapshotBegin::NotNow,
+        })
+    }
+
+    fn slots(&self, slots: u32, _: bool) -> Option<SnapshotSlice> {
+        self.with_guarded(|guarded, _, _| guarded.state.snapshot_slots(slots)).map(SnapshotSlice::from)
+    }
+
+    fn cancel(&self) {
+        self.with_guarded(|guarded, _, _| guarded.state.cancel_snapshot());
+    }
+}
+
+impl From<SnapshotStep> for SnapshotSlice {
+    fn from(step: SnapshotStep) -> SnapshotSlice {
+        match step {
+            SnapshotStep::More => SnapshotSlice::More,
+            SnapshotStep::Chunk(chunk) => SnapshotSlice::Chunk(chunk),
+            SnapshotStep::Done(summary) => {
+                SnapshotSlice::Done(SnapshotTrailer { items: summary.objects, digest: summary.digest })
+            }
+        }
+    }
+}
+
+/// Ends the log of a master that sends no more responses: marks it as complete, and writes the last
+/// snapshot.
+///
+/// # Errors
+/// The log cannot be synced. An error of the snapshot is only logged.
+pub(super) fn complete_log<E: Env>(shared: &MasterShared<E>, log: &MasterLog) -> Result<(), JournalError> {
+    shared.with_guarded(|guarded, now, _| guarded.state.end_recording(now));
+    mcctl_journal::complete_log(&shared.env, shared, log)
+}

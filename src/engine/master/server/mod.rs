@@ -7,14 +7,9 @@ mod effect_log;
 mod ha;
 mod handle;
 mod log;
-mod log_room;
-mod log_thread;
-mod log_wait;
 mod metadata;
 mod reads;
 mod shared;
-mod snapshot_mark;
-mod snapshots;
 mod ticker;
 
 use std::panic::resume_unwind;
@@ -28,22 +23,19 @@ use tokio::task::JoinSet;
 use crate::config::MasterConfig;
 use crate::server::ha::{HaDisk, HaDriver, HaHub};
 use crate::server::log::MasterLog;
-use crate::server::log_thread::LogThread;
 use crate::server::shared::MasterShared;
-use crate::server::snapshots::SnapshotThread;
 use crate::server::ticker::run_ticker;
 use crate::state::MasterState;
 use mcctl_base::HostPort;
 use mcctl_election::ha::{HandOverProblem, MemberId};
 use mcctl_election::{ElectionBackend, EtcdElection};
-use mcctl_journal::JournalError;
+use mcctl_journal::{JournalError, LogThread, SnapshotThread};
 use mcctl_net::rpc::{RpcServer, ServerConfig, StartError};
 use mcctl_sys::env::{Env, Net, RealEnv};
 
-pub use data::{DataOptions, MasterData, MasterDataError};
+pub use data::{MasterData, MasterDataError};
 pub use ha::{HaSecret, HaSettings};
 pub use handle::{MasterHandle, WORKER_STUCK_AFTER};
-pub use snapshot_mark::{SNAPSHOT_LOG_BYTES, space_needed};
 
 /// The errors with which a master cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -152,8 +144,8 @@ impl<E: Env> MasterServer<E> {
                     Err(error) => resume_unwind(error.into_panic()),
                 };
                 data::log_restored(&restored.report);
-                let mark = snapshot_mark::restored_mark(&restored.found, env.now());
-                (restored.state, Some(Arc::new(MasterLog::new(data, restored.writer, mark, restored.found.log_bytes))))
+                let log = MasterLog::new(data, restored.writer, &restored.found, env.now());
+                (restored.state, Some(Arc::new(log)))
             }
         };
         let shared = Arc::new(MasterShared::new(state, log, None, env.clone()));
@@ -227,9 +219,10 @@ impl<E: Env> MasterServer<E> {
         let mut background = JoinSet::new();
         background.spawn(run_ticker(handle.clone(), stopping));
         if let Some(log) = handle.shared.log.clone() {
-            let env = &handle.shared.env;
-            background.spawn(env.run_thread(LogThread::new(handle.shared.clone(), log.clone())));
-            background.spawn(env.run_thread(SnapshotThread::new(handle.shared.clone(), log)));
+            let shared = &handle.shared;
+            let env = &shared.env;
+            background.spawn(env.run_thread(LogThread::new(env.clone(), shared.clone(), log.clone())));
+            background.spawn(env.run_thread(SnapshotThread::new(env.clone(), shared.clone(), log)));
         }
         let log_threads = LogThreads(handle.shared.log.clone());
         Ok(MasterServer { handle, rpc, stop, background, log_threads })
@@ -308,7 +301,7 @@ impl<E: Env> MasterServer<E> {
             return completing.await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         }
         let Some(log) = shared.log.clone().filter(|log| !log.has_failed()) else { return Ok(()) };
-        match tokio::task::spawn_blocking(move || snapshots::complete_log(&shared, &log)).await {
+        match tokio::task::spawn_blocking(move || log::complete_log(&shared, &log)).await {
             Ok(ended) => ended,
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
             Err(_) => Ok(()),
@@ -335,10 +328,11 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
+    use crate::DATA_FORMAT;
     use crate::unit_tests::segment;
     use crate::view::AdminView;
     use mcctl_base::{ClientId, HostPort, SegmentId};
-    use mcctl_journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
+    use mcctl_journal::{CommitLogOptions, Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
 
     #[tokio::test]
     async fn no_call_uses_the_state_after_a_panic() {
@@ -362,7 +356,7 @@ mod tests {
             let existing = ExistingData::Keep;
             let open = DataDirOptions { cluster_id: "c", boot_id, new_uuid: Uuid(1), existing };
             let dir = DataDir::open(Arc::new(disk.clone()), &open).unwrap();
-            let data = MasterData { dir, options: DataOptions::default() };
+            let data = MasterData { dir, options: CommitLogOptions::default(), format: DATA_FORMAT };
             let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
             config.threads = 1;
             MasterServer::start_with(config, Some(data), RealEnv::new()).await.unwrap()

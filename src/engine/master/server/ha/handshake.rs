@@ -56,6 +56,9 @@ pub(super) struct Hello {
     /// 1.
     #[serde(default)]
     pub digest: u8,
+    /// The address of the standby's metadata service ([`HaSettings`](super::HaSettings)).
+    #[serde(default)]
+    pub metadata: Option<String>,
 }
 
 /// Settings that clients depend on, and that a new leader continues with its own values. In
@@ -305,7 +308,18 @@ mod tests {
         let standby = MemberId(2);
         let history = Some(HistoryId(1));
         let settings = Some(ContinuedSettings::of(&StorePolicy::default()));
-        Hello { cluster, standby, history, applied: 9, format: 1, release, rpc: None, settings, digest: DIGEST_VERSION }
+        Hello {
+            cluster,
+            standby,
+            history,
+            applied: 9,
+            format: 1,
+            release,
+            rpc: None,
+            settings,
+            digest: DIGEST_VERSION,
+            metadata: None,
+        }
     }
 
     async fn run(

@@ -25,7 +25,7 @@ use crate::server::log::MasterLog;
 use crate::state::MasterState;
 use crate::view::HaView;
 use mcctl_base::{HostPort, Mono, Unix};
-use mcctl_election::ha::{HaConfig, HandOverProblem};
+use mcctl_election::ha::{HaConfig, HandOverProblem, MemberId};
 use mcctl_net::rpc::{CommitWait, Receipt};
 use mcctl_sys::env::Env;
 
@@ -66,8 +66,8 @@ pub(in crate::server) struct HaHub {
     /// The data directory, if there is one.
     pub disk: Option<HaDisk>,
     view: Mutex<HaView>,
-    /// The address of the metadata service of the leader that this master follows.
-    leader_metadata: Mutex<Option<String>>,
+    /// The other master that leads, and the address of its metadata service, if they are known.
+    leader_metadata: Mutex<Option<(MemberId, String)>>,
     commands: mpsc::Sender<HaCommand>,
     /// The process is about to end, so it does not follow another leader.
     is_ending: AtomicBool,
@@ -110,13 +110,22 @@ impl HaHub {
         HaView { serving: view.serving && self.gate.is_serving(now), ..view }
     }
 
-    /// The address of the leader's metadata service, if this master follows a leader that has one.
+    /// The address of the metadata service of the other master that leads, if it is known.
     pub(super) fn leader_metadata(&self) -> Option<String> {
-        self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let leader = self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner);
+        leader.as_ref().map(|(_, address)| address.clone())
     }
 
-    fn set_leader_metadata(&self, address: Option<String>) {
-        *self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    /// Sets the address of the metadata service of this leader; `None`: it has none.
+    fn set_leader_metadata(&self, leader: MemberId, address: Option<String>) {
+        let known = address.map(|address| (leader, address));
+        *self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    /// Forgets the address, unless it is that of `leader`.
+    fn keep_leader_metadata(&self, leader: Option<MemberId>) {
+        let mut known = self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner);
+        known.take_if(|(id, _)| Some(*id) != leader);
     }
 
     fn set_view(&self, view: HaView) {

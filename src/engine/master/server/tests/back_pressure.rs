@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use crate::admin::AdminApi;
 use crate::server::MasterServer;
-use crate::server::data::{DataOptions, MasterData};
-use crate::server::log_thread::LogThread;
+use crate::server::data::MasterData;
 use crate::server::shared::MasterShared;
 use crate::server::tests::crash::env::{CrashEnv, RunClock};
 use crate::server::tests::log::{open, start_in};
 use crate::server::ticker::log_permits_tick;
 use crate::unit_tests::{T, segment};
 use crate::view::AdminView;
-use crate::{Effects, MasterConfig, MasterHandle};
+use crate::{DATA_FORMAT, Effects, MasterConfig, MasterHandle};
 use mcctl_base::{ClientId, HostPort};
-use mcctl_journal::{Crash, DiskFault, LogConfig, SimulatedStorage, StorageOperation, SyncMode};
+use mcctl_journal::{
+    CommitLogOptions, Crash, DiskFault, LogConfig, LogThread, SimulatedStorage, StorageOperation, SyncMode,
+};
 use mcctl_metadata::admin::AdminService;
 use mcctl_net::rpc::{AdmissionWait, Admitted, RpcClient, RpcLatency, RpcService, WorkerPolls, master_calls};
 use mcctl_sys::env::{Env, RealEnv};
@@ -29,9 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FILE_BYTES: u64 = 16 << 10;
 
 /// A log of files of 16 KiB, which are synced only before they are used.
-fn options(buffer_bytes: usize) -> DataOptions {
+fn options(buffer_bytes: usize) -> CommitLogOptions {
     let log = LogConfig { file_bytes: FILE_BYTES, buffer_bytes };
-    DataOptions { sync: SyncMode::Never, log, ..DataOptions::default() }
+    CommitLogOptions { sync: SyncMode::Never, log, ..CommitLogOptions::default() }
 }
 
 fn poll(wait: &mut (impl Future<Output = Admitted> + Unpin)) -> Poll<Admitted> {
@@ -78,7 +79,7 @@ fn admission<E: Env>(shared: &MasterShared<E>) -> AdmissionWait<'_> {
 fn changes_wait_until_the_log_thread_has_made_room_and_reads_do_not() {
     let disk = SimulatedStorage::new(1);
     let (shared, log) = start_in(RealEnv::new(), &disk, options(1 << 20));
-    let mut thread = LogThread::new(&shared, &*log);
+    let mut thread = LogThread::new(shared.env.clone(), &shared, &*log);
     let count = fill(&shared);
     let mut first = admission(&shared);
     let mut second = admission(&shared);
@@ -110,7 +111,7 @@ fn changes_wait_until_the_log_thread_has_made_room_and_reads_do_not() {
 fn a_full_buffer_refuses_nothing_that_was_admitted() {
     let disk = SimulatedStorage::new(1);
     let (shared, log) = start_in(RealEnv::new(), &disk, options(64 << 10));
-    let mut thread = LogThread::new(&shared, &*log);
+    let mut thread = LogThread::new(shared.env.clone(), &shared, &*log);
     let count = fill(&shared);
     let mut admitted = count;
     while log.writer.unflushed_bytes() < 3 * (64 << 10) {
@@ -143,7 +144,7 @@ fn a_call_that_makes_many_changes_waits_for_the_disk_itself() {
 fn a_full_disk_ends_the_master_when_a_change_waits_for_room() {
     let disk = SimulatedStorage::new(1);
     let (shared, log) = start_in(RealEnv::new(), &disk, options(1 << 20));
-    let mut thread = LogThread::new(&shared, &*log);
+    let mut thread = LogThread::new(shared.env.clone(), &shared, &*log);
     let operation = StorageOperation::Create;
     let count = fill(&shared);
     disk.set_fault(Some(DiskFault { operation, after: 0, errno: 28, is_permanent: true }));
@@ -178,7 +179,7 @@ fn a_stall_is_reported_while_changes_wait_for_it() {
     let env = CrashEnv::new(&clock, 0);
     let (shared, log) = start_in(env.clone(), &disk, options(1 << 20));
     let shared = Arc::new(shared);
-    let mut thread = LogThread::new(shared.clone(), log.clone());
+    let mut thread = LogThread::new(shared.env.clone(), shared.clone(), log.clone());
     let api = AdminApi::new(
         env,
         Arc::new(MasterHandle { shared: shared.clone(), polls: WorkerPolls::none(), latency: RpcLatency::none() }),
@@ -206,7 +207,7 @@ fn the_ticker_waits_for_room_and_gives_clients_the_time_of_the_wait() {
     let clock = RunClock::default();
     let disk = SimulatedStorage::new(1);
     let (shared, log) = start_in(CrashEnv::new(&clock, 0), &disk, options(1 << 20));
-    let mut thread = LogThread::new(&shared, &*log);
+    let mut thread = LogThread::new(shared.env.clone(), &shared, &*log);
     assert!(log_permits_tick(&shared));
     fill(&shared);
     let ttl = shared.lock(shared.env.now()).0.state.policy().client_ttl;
@@ -233,7 +234,7 @@ fn the_ticker_waits_for_room_and_gives_clients_the_time_of_the_wait() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_on_a_stalled_disk_answers_reads_and_delays_puts() {
     let disk = SimulatedStorage::new(1);
-    let data = MasterData { dir: open(&disk), options: options(1 << 20) };
+    let data = MasterData { dir: open(&disk), options: options(1 << 20), format: DATA_FORMAT };
     let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
     config.threads = 1;
     config.policy.client_ttl = Duration::from_secs(3600);

@@ -4,19 +4,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::server::data::{self, DataOptions, MasterData};
-use crate::server::log::{LogWork, MasterLog};
-use crate::server::log_thread::LogThread;
+use crate::server::data::{self, MasterData};
+use crate::server::log::MasterLog;
 use crate::server::shared::{LockedAccess, MasterShared};
-use crate::server::snapshot_mark::{self, SNAPSHOT_LOG_BYTES};
-use crate::server::snapshots::MasterSnapshots;
 use crate::server::tests::crash::env::{CrashEnv, RunClock};
 use crate::unit_tests::{T, segment};
-use crate::{MasterCall, StorePolicy};
+use crate::{DATA_FORMAT, MasterCall, StorePolicy};
 use mcctl_base::{ClientId, SegmentId};
 use mcctl_journal::{
-    Crash, DataDir, DataDirOptions, DiskFault, ExistingData, LogConfig, SimulatedStorage, StorageOperation, SyncMode,
-    Uuid,
+    CommitLogOptions, Crash, DataDir, DataDirOptions, DiskFault, ExistingData, LogConfig, LogThread, LogWork,
+    SNAPSHOT_LOG_BYTES, SimulatedStorage, StateSnapshots, StorageOperation, SyncMode, Uuid,
 };
 use mcctl_net::rpc::{CommitWait, Receipt};
 use mcctl_sys::env::{Env, RealEnv};
@@ -26,19 +23,18 @@ use mcctl_wire::types::{ObjectMeta, ReplicaType, ReplicateConfig};
 const NODE: ClientId = ClientId(1, 1);
 
 /// A restored state behind its lock, with its log on `disk`.
-fn start(disk: &SimulatedStorage, options: DataOptions) -> (MasterShared<RealEnv>, Arc<MasterLog>) {
+fn start(disk: &SimulatedStorage, options: CommitLogOptions) -> (MasterShared<RealEnv>, Arc<MasterLog>) {
     start_in(RealEnv::new(), disk, options)
 }
 
 pub(super) fn start_in<E: Env>(
     env: E,
     disk: &SimulatedStorage,
-    options: DataOptions,
+    options: CommitLogOptions,
 ) -> (MasterShared<E>, Arc<MasterLog>) {
-    let mut data = MasterData { dir: open(disk), options };
+    let mut data = MasterData { dir: open(disk), options, format: DATA_FORMAT };
     let restored = data::restore(&mut data, StorePolicy::default(), &env).unwrap();
-    let mark = snapshot_mark::restored_mark(&restored.found, env.now());
-    let log = Arc::new(MasterLog::new(data, restored.writer, mark, restored.found.log_bytes));
+    let log = Arc::new(MasterLog::new(data, restored.writer, &restored.found, env.now()));
     (MasterShared::new(restored.state, Some(log.clone()), None, env), log)
 }
 
@@ -70,8 +66,8 @@ fn poll(wait: &mut Option<CommitWait<'_>>) -> Poll<bool> {
 
 #[test]
 fn a_sync_by_another_thread_ends_the_wait_of_a_response() {
-    let (shared, log) = start(&SimulatedStorage::new(1), DataOptions::default());
-    let mut thread = LogThread::new(&shared, &*log);
+    let (shared, log) = start(&SimulatedStorage::new(1), CommitLogOptions::default());
+    let mut thread = LogThread::new(shared.env.clone(), &shared, &*log);
     let (mounted, mut wait) = call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE));
     assert_eq!((mounted, poll(&mut wait)), (Ok(()), Poll::Pending));
     // A snapshot syncs the log in the same way.
@@ -83,8 +79,8 @@ fn a_sync_by_another_thread_ends_the_wait_of_a_response() {
 #[test]
 fn a_change_after_an_error_of_the_disk_is_not_acknowledged() {
     let disk = SimulatedStorage::new(1);
-    let (shared, log) = start(&disk, DataOptions::default());
-    let mut thread = LogThread::new(&shared, &*log);
+    let (shared, log) = start(&disk, CommitLogOptions::default());
+    let mut thread = LogThread::new(shared.env.clone(), &shared, &*log);
     let (_, mut mounted) = call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE));
     assert_eq!(poll(&mut mounted), Poll::Pending);
     log.writer.sync(log.writer.appended()).unwrap();
@@ -102,7 +98,7 @@ fn a_change_after_an_error_of_the_disk_is_not_acknowledged() {
 
 #[test]
 fn a_repeated_call_waits_for_the_change_of_the_first() {
-    let options = |sync| DataOptions { sync, ..DataOptions::default() };
+    let options = |sync| CommitLogOptions { sync, ..CommitLogOptions::default() };
     let (shared, log) = start(&SimulatedStorage::new(1), options(SyncMode::Never));
     let mount = |call: &mut MasterCall<LockedAccess<'_, RealEnv>>| call.mount_segment(segment(1, "a:1", 1000), NODE);
     for _ in 0..2 {
@@ -131,7 +127,7 @@ fn a_repeated_call_waits_for_the_change_of_the_first() {
 
 #[test]
 fn a_receipt_covers_all_lock_acquisitions_of_a_call() {
-    let (shared, log) = start(&SimulatedStorage::new(1), DataOptions::default());
+    let (shared, log) = start(&SimulatedStorage::new(1), CommitLogOptions::default());
     let first = log.writer.appended() + 1;
     let (_, receipt) = shared.call(None, |call| {
         call.mount_segment(segment(1, "a:1", 1000), NODE).unwrap();
@@ -150,7 +146,7 @@ fn a_receipt_covers_all_lock_acquisitions_of_a_call() {
 #[test]
 fn the_log_contains_no_change_after_one_that_does_not_fit() {
     let log = LogConfig { file_bytes: 1024, buffer_bytes: 250 };
-    let (shared, log) = start(&SimulatedStorage::new(1), DataOptions { log, ..DataOptions::default() });
+    let (shared, log) = start(&SimulatedStorage::new(1), CommitLogOptions { log, ..CommitLogOptions::default() });
     let long = "x".repeat(300);
     let first = log.writer.appended();
     assert_eq!(call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE)).0, Ok(()));
@@ -165,7 +161,7 @@ fn the_log_contains_no_change_after_one_that_does_not_fit() {
 #[test]
 fn tasks_that_are_ready_share_one_write() {
     let disk = SimulatedStorage::new(1);
-    let (shared, log) = start(&disk, DataOptions { sync: SyncMode::Never, ..DataOptions::default() });
+    let (shared, log) = start(&disk, CommitLogOptions { sync: SyncMode::Never, ..CommitLogOptions::default() });
     assert_eq!(poll(&mut call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE)).1), Poll::Pending);
     log.writer.sync(log.writer.appended()).unwrap();
     let writes = || disk.operations()[&StorageOperation::Write];
@@ -183,8 +179,9 @@ fn freed_memory_waits_for_at_most_a_second_even_if_syncs_are_rarer() {
     let clock = RunClock::default();
     let sync = SyncMode::Interval(Duration::from_secs(3600));
     let disk = SimulatedStorage::new(1);
-    let (shared, log) = start_in(CrashEnv::new(&clock, 0), &disk, DataOptions { sync, ..DataOptions::default() });
-    let mut thread = LogThread::new(&shared, &*log);
+    let (shared, log) =
+        start_in(CrashEnv::new(&clock, 0), &disk, CommitLogOptions { sync, ..CommitLogOptions::default() });
+    let mut thread = LogThread::new(shared.env.clone(), &shared, &*log);
     assert_eq!(call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE)).0, Ok(()));
     let put = |key: &'static str| {
         let started = call(&shared, |call| call.put_start(NODE, key.into(), 600, ReplicateConfig::default(), T)).0;
@@ -211,9 +208,9 @@ fn masters_that_are_killed_early_leave_a_log_of_limited_size() {
     let log_config = LogConfig { file_bytes, ..LogConfig::default() };
     let mut due = Vec::new();
     for _ in 0..6 {
-        let options = DataOptions { log: log_config, ..DataOptions::default() };
+        let options = CommitLogOptions { log: log_config, ..CommitLogOptions::default() };
         let (shared, log) = start_in(CrashEnv::new(&clock, 0), &disk, options);
-        let snapshots = MasterSnapshots::new(&shared, &*log);
+        let snapshots = StateSnapshots::new(shared.env.clone(), &shared, &*log);
         due.push(snapshots.is_due());
         if snapshots.is_due() {
             let mut run = snapshots.start();
@@ -230,10 +227,13 @@ fn restored_memory_is_held_for_the_lease_of_the_process_before() {
     let held = |lease_ttl| {
         let disk = SimulatedStorage::new(1);
         let policy = StorePolicy { lease_ttl, ..StorePolicy::default() };
-        let mut data = MasterData { dir: open(&disk), options: DataOptions::default() };
-        drop(data::restore(&mut data, policy, &RealEnv::new()).unwrap());
-        let mut data = MasterData { dir: open(&disk.crash(Crash::Power)), options: DataOptions::default() };
-        data::restore(&mut data, StorePolicy::default(), &RealEnv::new()).unwrap().report.hold
+        let restore = |disk: &SimulatedStorage, policy| {
+            let options = CommitLogOptions::default();
+            let mut data = MasterData { dir: open(disk), options, format: DATA_FORMAT };
+            data::restore(&mut data, policy, &RealEnv::new()).unwrap().report
+        };
+        restore(&disk, policy);
+        restore(&disk.crash(Crash::Power), StorePolicy::default()).hold
     };
     assert_eq!(held(lease_ttl), lease_ttl);
     assert_eq!(held(Duration::from_secs(1)), StorePolicy::default().put_release_after);

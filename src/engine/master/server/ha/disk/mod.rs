@@ -14,15 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::config::StorePolicy;
-use crate::server::data::{CHUNK_KIND, FoundData, MasterData, MasterDataError, read_copy};
+use crate::server::data::{MasterData, MasterDataError, read_copy};
 use crate::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::server::log::MasterLog;
-use crate::server::snapshot_mark::{SnapshotMark, restored_mark};
 use crate::snapshot::SLOTS_PER_SLICE;
 use crate::{SnapshotStep, StandbyState};
-use mcctl_base::Mono;
 use mcctl_election::ha::{HistoryId, MemberId};
-use mcctl_journal::{DataDir, DiskErrorPolicy, JournalError, SnapshotTrailer, SyncMode, Uuid};
+use mcctl_journal::{CHUNK_KIND, DataDir, DiskErrorPolicy, FoundData, JournalError, SnapshotTrailer, SyncMode, Uuid};
 use mcctl_sys::env::Env;
 
 /// The data directory, and its log.
@@ -107,8 +105,7 @@ pub(in crate::server) fn open<E: Env>(
         last_changes_may_be_missing = is_uncertain,
         "the copy of the state was read from the data directory"
     );
-    let mark = restored_mark(&copy.found, env.now());
-    let log = Arc::new(MasterLog::new(data, copy.writer, mark, copy.found.log_bytes));
+    let log = Arc::new(MasterLog::new(data, copy.writer, &copy.found, env.now()));
     let failure = watch::Sender::new(None);
     let newest = Mutex::new(DiskLog::new(log.clone()));
     let disk = HaDisk {
@@ -229,6 +226,7 @@ impl HaDisk {
             return Ok(());
         }
         let options = newest.log.options;
+        let format = newest.log.format;
         let uuid = Uuid(u128::from(env.rng()) << 64 | u128::from(env.rng()));
         // After an error, this directory is marked as invalid.
         let dir = newest.emptied.insert(newest.dir().reopen_empty(uuid)?);
@@ -242,9 +240,8 @@ impl HaDisk {
         let writer = dir.start_log(&recovered, options.log)?;
         dir.store_note(&CopyNote { stored, ..note }.encode(), true)?;
         let found = FoundData { snapshot: last, snapshot_bytes: bytes, log_bytes: 0 };
-        let mark = SnapshotMark { at: Some(env.now()), ..restored_mark(&found, Mono::ZERO) };
         let Some(dir) = newest.emptied.take() else { return Ok(()) };
-        let log = Arc::new(MasterLog::new(MasterData { dir, options }, writer, mark, 0));
+        let log = Arc::new(MasterLog::new(MasterData { dir, options, format }, writer, &found, env.now()));
         *newest = DiskLog::new(log.clone());
         let mut current = self.current();
         if current.notes == number {
@@ -365,8 +362,10 @@ fn write_copy<E: Env>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::DataOptions;
-    use mcctl_journal::{Crash, DataDirOptions, DiskFault, ExistingData, SimulatedStorage, StorageOperation};
+    use crate::DATA_FORMAT;
+    use mcctl_journal::{
+        CommitLogOptions, Crash, DataDirOptions, DiskFault, ExistingData, SimulatedStorage, StorageOperation,
+    };
     use mcctl_sys::env::RealEnv;
 
     const NO_SPACE: i32 = 28;
@@ -382,8 +381,8 @@ mod tests {
     async fn the_directory_is_invalid_if_a_received_copy_cannot_be_written() {
         let storage = SimulatedStorage::new(1);
         let env = RealEnv::new();
-        let options = DataOptions { on_error: DiskErrorPolicy::ContinueMemoryOnly, ..DataOptions::default() };
-        let data = MasterData { dir: open_dir(&storage).unwrap(), options };
+        let options = CommitLogOptions { on_error: DiskErrorPolicy::ContinueMemoryOnly, ..CommitLogOptions::default() };
+        let data = MasterData { dir: open_dir(&storage).unwrap(), options, format: DATA_FORMAT };
         let (disk, found) = open(data, StorePolicy::default(), &env, MemberId(1)).unwrap();
         let slices = |_| {
             let operation = StorageOperation::Write;

@@ -12,16 +12,16 @@ use crate::server::ha::driver::context::HaContext;
 use crate::server::ha::driver::event::DriverEvent;
 use crate::server::ha::standby::copy::StandbyCopy;
 use crate::server::log::MasterLog;
-use crate::server::log_thread::LogThread;
-use crate::server::snapshots::{SnapshotBegin, SnapshotSource, SnapshotThread};
+use crate::snapshot::SLOTS_PER_SLICE;
+use mcctl_journal::{LogThread, SnapshotBegin, SnapshotSlice, SnapshotSource, SnapshotThread};
 use mcctl_sys::env::{Env, ThreadWork};
 
 /// Returns the threads for the newest log, if it does not have them yet.
 pub(in crate::server::ha) fn log_threads<E: Env>(disk: &HaDisk, context: &HaContext<E>) -> Option<[RunningThread; 2]> {
     let (log, running) = disk.to_start()?;
-    let sync = LogThread::new(context.shared.clone(), log.clone());
+    let sync = LogThread::new(context.env.clone(), context.shared.clone(), log.clone());
     let source = HaSnapshots { context: context.clone(), log: log.clone(), subject: Mutex::new(SnapshotSubject::None) };
-    let snapshots = SnapshotThread::new(Box::new(source), log);
+    let snapshots = SnapshotThread::new(context.env.clone(), Box::new(source), log);
     let sync = RunningThread { work: Box::new(sync), _running: running.clone() };
     let snapshots = RunningThread { work: Box::new(snapshots), _running: running };
     Some([sync, snapshots])
@@ -119,7 +119,7 @@ impl<E: Env> HaSnapshots<E> {
             let last = copy.applied;
             let Some(standby) = copy.following() else { return CopyBegin::NoCopy };
             let is_current = context.hub.disk.as_ref().is_some_and(|disk| disk.is_current(&log));
-            if is_current && standby.begin_snapshot(context.env.now(), log.options.format) {
+            if is_current && standby.begin_snapshot(context.env.now(), log.format) {
                 CopyBegin::Begun { generation, last }
             } else {
                 CopyBegin::NotNow
@@ -131,7 +131,7 @@ impl<E: Env> HaSnapshots<E> {
     fn begin_state(&self, log: &MasterLog) -> SnapshotBegin {
         let begun = self.context.shared.with_guarded(|guarded, now, _| {
             guarded.log.as_ref().filter(|current| std::ptr::eq(&raw const ***current, log))?;
-            Some((guarded.state.begin_snapshot(now, log.options.format)?, guarded.term))
+            Some((guarded.state.begin_snapshot(now, log.format)?, guarded.term))
         });
         let Some((last, term)) = begun else { return SnapshotBegin::NotNow };
         *self.subject() = SnapshotSubject::State(term);
@@ -144,11 +144,9 @@ impl<E: Env> HaSnapshots<E> {
 }
 
 impl<E: Env> SnapshotSource for HaSnapshots<E> {
-    type Env = E;
+    type Log = MasterLog;
 
-    fn env(&self) -> &E {
-        &self.context.env
-    }
+    const SLOTS_PER_STEP: u32 = SLOTS_PER_SLICE;
 
     fn begin(&self, log: &MasterLog, may_wait: bool) -> SnapshotBegin {
         let asked = match self.take_subject() {
@@ -169,7 +167,7 @@ impl<E: Env> SnapshotSource for HaSnapshots<E> {
         }
     }
 
-    fn slots(&self, slots: u32, may_wait: bool) -> Option<SnapshotStep> {
+    fn slots(&self, slots: u32, may_wait: bool) -> Option<SnapshotSlice> {
         match self.take_subject() {
             SnapshotSubject::None | SnapshotSubject::Requested(_) => None,
             SnapshotSubject::Copy(number, asked) => {
@@ -177,20 +175,21 @@ impl<E: Env> SnapshotSource for HaSnapshots<E> {
                 match DriverAnswer::receive(asked, may_wait) {
                     DriverAnswer::Pending(asked) => {
                         *self.subject() = SnapshotSubject::Copy(number, Some(asked));
-                        Some(SnapshotStep::More)
+                        Some(SnapshotSlice::More)
                     }
                     DriverAnswer::Received(step) => {
                         *self.subject() = SnapshotSubject::Copy(number, None);
-                        step
+                        step.map(SnapshotSlice::from)
                     }
                     DriverAnswer::DriverEnded => None,
                 }
             }
             SnapshotSubject::State(term) => {
                 *self.subject() = SnapshotSubject::State(term);
-                self.context.shared.with_guarded(|guarded, _, _| {
+                let step = self.context.shared.with_guarded(|guarded, _, _| {
                     if guarded.term == term { guarded.state.snapshot_slots(slots) } else { None }
-                })
+                });
+                step.map(SnapshotSlice::from)
             }
         }
     }

@@ -57,6 +57,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             rpc: Some(me.rpc.to_string()),
             settings: Some(ContinuedSettings::of(&self.copy.policy)),
             digest: DIGEST_VERSION,
+            metadata: self.context.settings.metadata.clone(),
         }
     }
 
@@ -111,8 +112,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if !is_following {
             return self.wait_to_connect();
         }
-        let is_followed = opening.welcome.leader == followed.leader.id;
-        self.context.hub.set_leader_metadata(opening.welcome.metadata.clone().filter(|_| is_followed));
+        if opening.welcome.leader == followed.leader.id {
+            self.context.hub.set_leader_metadata(opening.welcome.leader, opening.welcome.metadata.clone());
+        }
         let Some(followed) = &mut self.followed else { return };
         match &opening.welcome.start {
             StreamStart::Refused(why) => self.retry(format!("the leader refuses: {why}")),

@@ -65,9 +65,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     fn follow(&mut self, leader: Option<MemberInfo>) {
         let load = self.copy.cancel_load();
         self.context.drop_elsewhere(load);
+        let leader_id = leader.as_ref().map(|leader| leader.id);
         let leader = leader.filter(|_| !self.context.hub.is_ending());
         self.replacement = None;
-        self.context.hub.set_leader_metadata(None);
+        self.context.hub.keep_leader_metadata(leader_id);
         self.followed = leader.map(|leader| FollowedLeader::new(leader, self.context.env.now()));
     }
 
@@ -112,6 +113,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     fn forward(&mut self, successor: MemberId) {
+        let metadata = self.known.get(&successor).and_then(|known| known.metadata.clone());
         let address = self.core.leader_address();
         let shown = address.as_ref().map_or_else(|| format!("the standby with ID {successor}"), ToString::to_string);
         tracing::info!("handed over: {shown} leads now");
@@ -124,6 +126,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             }
             None => self.discard(GatePhase::Closed),
         }
+        self.context.hub.set_leader_metadata(successor, metadata);
     }
 
     /// Makes the records of the copy those that the metadata service reads.

@@ -18,6 +18,8 @@ pub(super) struct KnownStandby {
     pub rpc: Option<String>,
     /// The outgoing address of its last stream.
     pub peer: String,
+    /// The address of its metadata service, if it has one.
+    pub metadata: Option<String>,
 }
 
 /// The standbys in the sync record before it was written again.

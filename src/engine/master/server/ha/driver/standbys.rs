@@ -114,7 +114,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return;
         }
         self.drop_old_addresses();
-        self.known.insert(standby, KnownStandby { rpc: hello.rpc, peer });
+        self.known.insert(standby, KnownStandby { rpc: hello.rpc, peer, metadata: hello.metadata });
         let address = self.standby_address(standby);
         match welcome.start {
             StreamStart::Changes => {

@@ -5,11 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{MemoryElection, T, committed, hand_over, is_readable, mount, mount_and_put, put, start_at, wait};
+use crate::DATA_FORMAT;
 use crate::MasterServer;
+use crate::server::MasterData;
 use crate::server::ha::HaSecret;
-use crate::server::{DataOptions, MasterData};
 use crate::view::{AdminView, HaView};
-use mcctl_journal::{Crash, DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, SyncMode, Uuid};
+use mcctl_journal::{
+    CommitLogOptions, Crash, DataDir, DataDirOptions, ExistingData, LogConfig, SimulatedStorage, SyncMode, Uuid,
+};
 use mcctl_net::rpc::{Admitted, RpcService};
 use mcctl_sys::env::{Env, RealEnv};
 use mcctl_wire::Method;
@@ -18,16 +21,16 @@ use mcctl_wire::Method;
 struct Host {
     disk: SimulatedStorage,
     port: u16,
-    options: DataOptions,
+    options: CommitLogOptions,
     master: Option<MasterServer<RealEnv>>,
 }
 
 impl Host {
     async fn start(election: &MemoryElection) -> Host {
-        Host::start_with(election, DataOptions::default()).await
+        Host::start_with(election, CommitLogOptions::default()).await
     }
 
-    async fn start_with(election: &MemoryElection, options: DataOptions) -> Host {
+    async fn start_with(election: &MemoryElection, options: CommitLogOptions) -> Host {
         let disk = SimulatedStorage::new(RealEnv::new().rng());
         let mut host = Host { disk, port: 0, options, master: None };
         host.run(election).await;
@@ -39,7 +42,7 @@ impl Host {
         let existing = ExistingData::Keep;
         let open = DataDirOptions { cluster_id: "c", boot_id, new_uuid: Uuid(1), existing };
         let dir = DataDir::open(Arc::new(self.disk.clone()), &open).unwrap();
-        let data = MasterData { dir, options: self.options };
+        let data = MasterData { dir, options: self.options, format: DATA_FORMAT };
         let master = start_at(election, HaSecret::none(), self.port, Some(data)).await;
         self.port = master.rpc_port();
         self.master = Some(master);
@@ -159,7 +162,7 @@ async fn changes_during_a_snapshot_are_stored_after_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_announces_only_what_it_has_stored() {
     let election = MemoryElection::default();
-    let options = DataOptions { sync: SyncMode::Always, ..DataOptions::default() };
+    let options = CommitLogOptions { sync: SyncMode::Always, ..CommitLogOptions::default() };
     let leader = Host::start_with(&election, options).await;
     leader.leads().await;
     let successor = Host::start_with(&election, options).await;
@@ -194,7 +197,7 @@ async fn a_standby_announces_only_what_it_has_stored() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_disk_stalls_hands_over() {
     let election = MemoryElection::default();
-    let options = DataOptions { sync: SyncMode::Always, ..DataOptions::default() };
+    let options = CommitLogOptions { sync: SyncMode::Always, ..CommitLogOptions::default() };
     let leader = Host::start_with(&election, options).await;
     leader.leads().await;
     let standby = Host::start_with(&election, options).await;
@@ -321,7 +324,7 @@ async fn a_master_without_a_cluster_and_one_with_it_take_over_the_directory() {
     };
     host.disk = host.disk.crash(Crash::Kill);
     let dir = DataDir::open(Arc::new(host.disk.clone()), &open).unwrap();
-    let data = MasterData { dir, options: DataOptions::default() };
+    let data = MasterData { dir, options: CommitLogOptions::default(), format: DATA_FORMAT };
     let mut config = crate::MasterConfig::new("127.0.0.1:0".parse().unwrap());
     config.threads = 1;
     let alone = MasterServer::start_with(config, Some(data), RealEnv::new()).await.unwrap();
@@ -344,7 +347,8 @@ async fn a_leader_on_a_stalled_disk_delays_changes_and_loses_none() {
     let election = MemoryElection::default();
     let log = LogConfig { file_bytes: 16 << 10, buffer_bytes: 1 << 20 };
     let mut host =
-        Host::start_with(&election, DataOptions { sync: SyncMode::Never, log, ..DataOptions::default() }).await;
+        Host::start_with(&election, CommitLogOptions { sync: SyncMode::Never, log, ..CommitLogOptions::default() })
+            .await;
     host.leads().await;
     host.puts(0..10).await;
     host.disk.hold_syncs(true);

@@ -37,7 +37,7 @@ impl World {
         let dir = self.open().expect("the disk works");
         let found = RecoveredData::read(&dir, &self.policy()).expect("the disk works");
         assert_eq!((found.report.damaged_snapshots.len(), found.state), (1, before));
-        let mut data = MasterData { dir, options: self.options };
+        let mut data = MasterData { dir, options: self.options, format: self.format };
         data.options.sync = SyncMode::Always;
         let env = CrashEnv::new(&self.clock, self.wall_clock);
         let restored = data::restore(&mut data, self.policy(), &env);

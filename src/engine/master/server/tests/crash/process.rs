@@ -10,11 +10,10 @@ use super::trace::TracedAccess;
 use super::transfers::is_in;
 use super::world::World;
 use crate::server::log::MasterLog;
-use crate::server::log_thread::LogThread;
 use crate::server::shared::MasterShared;
-use crate::server::snapshots::{MasterSnapshots, SnapshotRun};
 use crate::{MasterCall, StateAccess};
 use mcctl_base::{ClientId, SegmentId};
+use mcctl_journal::{LogThread, SnapshotRun, StateSnapshots};
 use mcctl_net::rpc::{CommitWait, Receipt};
 use mcctl_sys::env::Env;
 
@@ -27,9 +26,9 @@ const SLOTS: u32 = 3;
 pub(super) struct Process<'a> {
     pub shared: &'a MasterShared<CrashEnv>,
     pub log: &'a MasterLog,
-    log_thread: LogThread<&'a MasterShared<CrashEnv>, &'a MasterLog>,
+    log_thread: LogThread<CrashEnv, &'a MasterShared<CrashEnv>, &'a MasterLog>,
     log_thread_has_ended: bool,
-    snapshots: MasterSnapshots<&'a MasterShared<CrashEnv>, &'a MasterLog>,
+    snapshots: StateSnapshots<CrashEnv, &'a MasterShared<CrashEnv>, &'a MasterLog>,
     snapshot: Option<SnapshotRun>,
     threads: [ServingThread; THREADS],
     /// The thread that has served the last call.
@@ -107,12 +106,12 @@ impl CallOutcome {
 
 impl<'a> Process<'a> {
     pub(super) fn new(shared: &'a MasterShared<CrashEnv>, log: &'a MasterLog) -> Process<'a> {
-        let mut snapshots = MasterSnapshots::new(shared, log);
+        let mut snapshots = StateSnapshots::new(shared.env.clone(), shared, log);
         snapshots.slots = SLOTS;
         Process {
             shared,
             log,
-            log_thread: LogThread::new(shared, log),
+            log_thread: LogThread::new(shared.env.clone(), shared, log),
             log_thread_has_ended: false,
             snapshots,
             snapshot: None,

@@ -7,13 +7,13 @@ use super::env::CrashEnv;
 use super::process::Process;
 use super::recovered::RecoveredData;
 use super::world::{CLIENT_TTL, DISCARD, LEASE, NODES, RELEASE, World};
-use crate::server::data::{self, DataOptions, MasterData, MasterDataError, RestoredMaster};
-use crate::server::log::MasterLog;
+use crate::server::data::{self, MasterData, MasterDataError, RestoredMaster};
+use crate::server::log::{self, MasterLog};
 use crate::server::shared::MasterShared;
-use crate::server::{snapshot_mark, snapshots};
 use crate::{DATA_FORMAT, DATA_FORMAT_NEWEST, StorePolicy};
 use mcctl_journal::{
-    Crash, DataDir, DataDirOptions, DiskErrorPolicy, ExistingData, JournalError, LogConfig, SyncMode, Uuid,
+    CommitLogOptions, Crash, DataDir, DataDirOptions, DiskErrorPolicy, ExistingData, JournalError, LogConfig, SyncMode,
+    Uuid,
 };
 use mcctl_sys::env::Env;
 
@@ -47,8 +47,8 @@ impl World {
         let log = LogConfig { file_bytes, buffer_bytes: [2 << 10, 64 << 10][self.rng.below(2)] };
         let snapshot_interval = Duration::from_millis(500 + self.rng.below(2_000) as u64);
         // Processes of neighbouring releases, in any order.
-        let format = [DATA_FORMAT, DATA_FORMAT_NEWEST][self.rng.below(2)];
-        self.options = DataOptions { sync, on_error, format, snapshot_interval, log, ..DataOptions::default() };
+        self.format = [DATA_FORMAT, DATA_FORMAT_NEWEST][self.rng.below(2)];
+        self.options = CommitLogOptions { sync, on_error, snapshot_interval, log, ..CommitLogOptions::default() };
         self.disk_delay = [1, 2, 8][self.rng.below(3)];
         self.lease = if self.chance(3) { LEASE / 2 } else { LEASE };
     }
@@ -105,7 +105,7 @@ impl World {
         let dir = self.open()?;
         let found = RecoveredData::read(&dir, &self.policy())?;
         self.check_recovered(&found);
-        let mut data = MasterData { dir, options: self.options };
+        let mut data = MasterData { dir, options: self.options, format: self.format };
         self.first_change_boot = self.storage.boot_id();
         self.trace.is_complete = self.options.sync == SyncMode::Always;
         let restored = match data::restore(&mut data, self.policy(), env) {
@@ -122,9 +122,8 @@ impl World {
         if self.starts > 1 {
             self.counts.count("restarts");
         }
-        let mark = snapshot_mark::restored_mark(&restored.found, env.now());
         let RestoredMaster { state, writer, found, .. } = restored;
-        let log = Arc::new(MasterLog::new(data, writer, mark, found.log_bytes));
+        let log = Arc::new(MasterLog::new(data, writer, &found, env.now()));
         Some((MasterShared::new(state, Some(log.clone()), None, env.clone()), log))
     }
 
@@ -181,7 +180,7 @@ impl World {
         }
         // No response follows. The last change may be on the disk even if the call fails.
         self.trace.is_complete = true;
-        if snapshots::complete_log(process.shared, process.log).is_err() {
+        if log::complete_log(process.shared, process.log).is_err() {
             return;
         }
         let guarded = process.shared.guarded.lock().expect("no panic");

@@ -9,10 +9,10 @@ use super::env::RunClock;
 use super::memory::{LeasedReader, NodeMemory, SlowWriter, ValueId};
 use super::process::Process;
 use super::trace::ChangeTrace;
-use crate::server::DataOptions;
+use crate::{DATA_FORMAT, DataFormat};
 use mcctl_base::Rng;
 use mcctl_base::{ClientId, SegmentId};
-use mcctl_journal::{DiskFault, SimulatedStorage, StorageOperation, Uuid};
+use mcctl_journal::{CommitLogOptions, DiskFault, SimulatedStorage, StorageOperation, Uuid};
 use mcctl_sys::env::Env;
 use mcctl_wire::types::Segment;
 
@@ -95,7 +95,8 @@ pub(super) struct World {
     pub made: u64,
     pub promised: PromisedChanges,
     /// The options of the running process for the directory, and its longest lease.
-    pub options: DataOptions,
+    pub options: CommitLogOptions,
+    pub format: DataFormat,
     pub lease: u64,
     /// The log thread runs once in this many steps.
     pub disk_delay: usize,
@@ -143,7 +144,8 @@ impl World {
             trace: ChangeTrace::new(),
             made: 0,
             promised: PromisedChanges::default(),
-            options: DataOptions::default(),
+            options: CommitLogOptions::default(),
+            format: DATA_FORMAT,
             lease: LEASE,
             disk_delay: 1,
             first_change_boot: Uuid(0),

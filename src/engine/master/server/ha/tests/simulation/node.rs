@@ -5,11 +5,12 @@ use std::sync::Arc;
 use super::env::{HostClock, SimEnv, ThreadTimes};
 use super::fabric::Fabric;
 use super::process::{NodeSettings, Process};
+use crate::DATA_FORMAT;
+use crate::server::MasterData;
 use crate::server::ha::disk::{FoundCopy, HaDisk, open};
-use crate::server::{DataOptions, MasterData};
 use mcctl_election::ha::stage::HaStage;
 use mcctl_election::ha::{HaRole, MemberId};
-use mcctl_journal::{Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
+use mcctl_journal::{CommitLogOptions, Crash, DataDir, DataDirOptions, ExistingData, SimulatedStorage, Uuid};
 
 /// A simulated host, whose processes run one after another.
 pub(super) struct Node {
@@ -19,7 +20,7 @@ pub(super) struct Node {
     pub incarnation: u64,
     pub paused_until: u64,
     /// The disk, if the masters have data directories, and their options for it.
-    disk: Option<(SimulatedStorage, DataOptions)>,
+    disk: Option<(SimulatedStorage, CommitLogOptions)>,
     /// The stage after the last event.
     pub stage: HaStage,
     /// The copy of the process that has ended last, and the last change that it has acknowledged.
@@ -39,7 +40,7 @@ impl Node {
         settings: NodeSettings,
         clock: HostClock,
         times: ThreadTimes,
-        disk: Option<(SimulatedStorage, DataOptions)>,
+        disk: Option<(SimulatedStorage, CommitLogOptions)>,
     ) -> Node {
         Node {
             nth,
@@ -75,7 +76,7 @@ impl Node {
         let options =
             DataDirOptions { cluster_id: "c", boot_id: storage.boot_id(), new_uuid, existing: ExistingData::Keep };
         let dir = DataDir::open(Arc::new(storage.clone()), &options).expect("the directory is valid");
-        let data = MasterData { dir, options: *settings };
+        let data = MasterData { dir, options: *settings, format: DATA_FORMAT };
         Some(open(data, self.settings.policy.clone(), env, MemberId(env.rng())).expect("the directory is valid"))
     }
 

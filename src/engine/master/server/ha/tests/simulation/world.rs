@@ -20,11 +20,10 @@ use super::process::NodeSettings;
 use super::records::RecordModel;
 use super::report::{Plan, Totals, Violation};
 use crate::StorePolicy;
-use crate::server::DataOptions;
 use mcctl_base::rng::Rng;
 use mcctl_election::ha::stage::HaStage;
 use mcctl_election::ha::{AckMode, HaConfig};
-use mcctl_journal::{LogConfig, SimulatedStorage, SyncMode};
+use mcctl_journal::{CommitLogOptions, LogConfig, SimulatedStorage, SyncMode};
 
 /// The simulation. Times are in microseconds.
 pub(super) struct World {
@@ -147,7 +146,7 @@ impl World {
                 // Small files and frequent snapshots, so that both often follow each other.
                 let log = LogConfig { file_bytes: 8192 << rng.below(4), ..LogConfig::default() };
                 let snapshot_interval = Duration::from_millis(2_000 + rng.below(30_000) as u64);
-                let options = DataOptions { sync, log, snapshot_interval, ..DataOptions::default() };
+                let options = CommitLogOptions { sync, log, snapshot_interval, ..CommitLogOptions::default() };
                 (SimulatedStorage::new(rng.next()), options)
             });
             Node::new(nth, fabric.clone(), settings.clone(), clock, times, disk)

@@ -1,10 +1,9 @@
 //! Damaged directories, and data of an unknown version.
 
 use crate::change::MetadataChangeProblem;
-use crate::journal::MetadataJournalError;
-use crate::journal::tests::{AT, RAM, RPC, fill, meta, open, options, restore, restored};
-use crate::journal::{RECORDS_CHUNK, restore as read};
-use mcctl_journal::{Corruption, Crash, DiskErrorPolicy, JournalError, SimulatedStorage, SyncMode};
+use crate::restore::{MetadataJournalError, restore as read};
+use crate::store::tests::{AT, RAM, RPC, meta, open, options, restore, restored};
+use mcctl_journal::{CHUNK_KIND, Corruption, Crash, DiskErrorPolicy, JournalError, SimulatedStorage, SyncMode};
 
 fn refusal(storage: &SimulatedStorage) -> MetadataJournalError {
     restore(storage, options(SyncMode::Never, DiskErrorPolicy::Stop)).map(|(store, _)| store.len()).unwrap_err()
@@ -13,8 +12,8 @@ fn refusal(storage: &SimulatedStorage) -> MetadataJournalError {
 #[test]
 fn a_damaged_log_is_refused_with_file_and_offset() {
     let storage = SimulatedStorage::new(1);
-    let (store, _) = restored(&storage);
-    fill(&store, 0..3).unwrap();
+    let (mut store, _) = restored(&storage);
+    store.fill(0..3).unwrap();
     let storage = storage.crash(Crash::Kill);
     let mut bytes = storage.contents("log-0000000001").unwrap();
     // In the first frame, after the file's header.
@@ -32,12 +31,12 @@ fn a_damaged_log_is_refused_with_file_and_offset() {
 #[test]
 fn a_damaged_newest_snapshot_is_replaced_by_the_older_one_and_the_log() {
     let storage = SimulatedStorage::new(2);
-    let (store, _) = restored(&storage);
+    let (mut store, _) = restored(&storage);
     for names in [0..5, 5..8] {
-        fill(&store, names).unwrap();
-        store.write_snapshot(AT).unwrap();
+        store.fill(names).unwrap();
+        assert!(store.write_snapshot());
     }
-    fill(&store, 8..10).unwrap();
+    store.fill(8..10).unwrap();
     let storage = storage.crash(Crash::Kill);
     let name = "snapshot-00000000000000000008";
     let bytes = storage.contents(name).unwrap();
@@ -51,7 +50,7 @@ fn a_damaged_newest_snapshot_is_replaced_by_the_older_one_and_the_log() {
 /// The refusal of a directory whose log has this payload after one of the service.
 fn refusal_of(payload: &[u8]) -> MetadataJournalError {
     let storage = SimulatedStorage::new(3);
-    let (store, _) = restored(&storage);
+    let (mut store, _) = restored(&storage);
     store.put(RPC, &meta(1), AT).unwrap();
     store.commit().unwrap();
     let storage = storage.crash(Crash::Kill);
@@ -85,8 +84,8 @@ fn a_change_of_an_unknown_version_is_refused_with_its_position() {
 #[test]
 fn a_snapshot_of_an_unknown_version_is_refused_with_its_chunk() {
     let cases = [
-        (RECORDS_CHUNK, &b"\x09"[..], MetadataChangeProblem::UnknownFormat(9)),
-        (RECORDS_CHUNK + 1, b"\x01", MetadataChangeProblem::UnknownChunk(RECORDS_CHUNK + 1)),
+        (CHUNK_KIND, &b"\x09"[..], MetadataChangeProblem::UnknownFormat(9)),
+        (CHUNK_KIND + 1, b"\x01", MetadataChangeProblem::UnknownChunk(CHUNK_KIND + 1)),
     ];
     for (kind, payload, problem) in cases {
         let storage = SimulatedStorage::new(4);
@@ -95,7 +94,7 @@ fn a_snapshot_of_an_unknown_version_is_refused_with_its_chunk() {
         let log = dir.start_log(&recovered, options(SyncMode::Never, DiskErrorPolicy::Stop).log).unwrap();
         log.append(b"\x01", AT).unwrap();
         let mut snapshot = dir.begin_snapshot(1, AT).unwrap();
-        snapshot.chunk(RECORDS_CHUNK, b"\x01").unwrap();
+        snapshot.chunk(CHUNK_KIND, b"\x01").unwrap();
         snapshot.chunk(kind, payload).unwrap();
         dir.publish_snapshot(snapshot, mcctl_journal::SnapshotTrailer { items: 0, digest: 0 }, &log).unwrap();
         match refusal(&storage.crash(Crash::Kill)) {
@@ -127,10 +126,10 @@ fn a_snapshot_with_other_records_than_written_is_refused() {
 #[test]
 fn the_mark_of_an_expired_owner_is_not_kept() {
     let storage = SimulatedStorage::new(6);
-    let (store, _) = restored(&storage);
+    let (mut store, _) = restored(&storage);
     store.put(RPC, &meta(1), AT).unwrap();
     store.put(RAM, b"descriptor", AT).unwrap();
-    store.mark_owner_expired(&crate::KeySpace::default(), "a");
+    store.table().lock().mark_owner_expired(&crate::KeySpace::default(), "a");
     store.commit().unwrap();
     let (store, _) = restored(&storage.crash(Crash::Kill));
     // The owner is probed, and its name is then taken over.

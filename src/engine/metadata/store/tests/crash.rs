@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::KeySpace;
-use crate::journal::MetadataJournalError;
-use crate::journal::tests::{AT, meta, options, restore};
 use crate::records::{MetadataTable, RemovedRecords, WriteOutcome};
+use crate::restore::MetadataJournalError;
 use crate::store::RecordStore;
+use crate::store::tests::{AT, SteppedStore, meta, options, restore};
 use mcctl_base::Rng;
 use mcctl_journal::{Crash, DiskErrorPolicy, JournalError, SimulatedStorage, StorageOperation, SyncMode};
 
@@ -98,7 +98,7 @@ impl CrashRun<'_> {
     /// Restores the records, compares them with those of a table that was not restarted, and writes
     /// until the process stops.
     fn live(&mut self, steps: usize) -> Result<(), MetadataJournalError> {
-        let (store, report) = restore(&self.storage, options(self.sync, DiskErrorPolicy::Stop))?;
+        let (mut store, report) = restore(&self.storage, options(self.sync, DiskErrorPolicy::Stop))?;
         let changes = usize::try_from(report.recovery.last_sequence).unwrap();
         assert!(changes >= self.acknowledged, "{changes} of {} acknowledged changes", self.acknowledged);
         assert!(changes <= self.steps.len());
@@ -116,13 +116,12 @@ impl CrashRun<'_> {
         self.acknowledged = changes;
         self.durable = changes;
         for _ in 0..steps {
-            self.step(&store, &mut twin)?;
+            self.step(&mut store, &mut twin)?;
         }
         Ok(())
     }
 
-    fn step(&mut self, store: &RecordStore, twin: &mut MetadataTable) -> Result<(), JournalError> {
-        let journal = store.journal().expect("a restored store has a journal");
+    fn step(&mut self, store: &mut SteppedStore, twin: &mut MetadataTable) -> Result<(), JournalError> {
         let step = Step::random(&mut self.rng, twin);
         let before = twin.image().into_records();
         let expected = step.on_table(twin);
@@ -130,24 +129,27 @@ impl CrashRun<'_> {
             // Also if the next line fails: the change may be in the log.
             self.steps.push(step.clone());
         }
-        assert_eq!(step.on_store(store)?, expected, "{step:?}");
+        assert_eq!(step.on_store(&store.store)?, expected, "{step:?}");
         match self.rng.below(12) {
             0..7 => {
                 store.commit()?;
-                assert!(!store.needs_commit());
+                assert_eq!(store.log.unstored(0), None);
                 self.acknowledged = self.steps.len();
                 if self.sync == SyncMode::Always {
                     self.durable = self.steps.len();
                 }
             }
             7 => {
-                journal.store(true)?;
+                store.log.writer.sync(store.log.writer.appended())?;
                 (self.acknowledged, self.durable) = (self.steps.len(), self.steps.len());
             }
-            8 => journal.prepare_next(),
+            8 => drop(store.log.writer.prepare_next()),
             9 if self.rng.below(3) == 0 => {
-                store.write_snapshot(AT)?;
-                (self.acknowledged, self.durable) = (self.steps.len(), self.steps.len());
+                if store.write_snapshot() {
+                    (self.acknowledged, self.durable) = (self.steps.len(), self.steps.len());
+                } else {
+                    assert!(self.storage.stopped_at().is_some());
+                }
             }
             // Several changes are appended before they are stored.
             _ => {}

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use crc32c::crc32c_append;
 
 use crate::change::{ChangeReader, MetadataChangeError, MetadataChangeProblem};
-use crate::journal::RECORDS_CHUNK;
 use crate::records::MetadataTable;
-use mcctl_journal::{DataDir, JournalError, RecoveredItem, RecoveryReport, WrittenBy};
+use crate::store::SUBJECT;
+use mcctl_journal::{CHUNK_KIND, DataDir, JournalError, RecoveredItem, RecoveryReport, WrittenBy};
 
 /// Why a metadata service cannot start from its data directory.
 #[derive(Debug, thiserror::Error)]
@@ -19,9 +19,6 @@ pub enum MetadataJournalError {
     /// A chunk of a snapshot does not contain records, or an unknown program wrote it.
     #[error("{file}: cannot apply chunk {chunk}{}: {source}", WrittenBy(.writer))]
     Chunk { file: String, chunk: u64, writer: Option<String>, source: MetadataChangeError },
-    /// The thread of the journal cannot be started.
-    #[error("cannot start a thread for the log of the metadata records: {0}")]
-    Thread(#[from] std::io::Error),
     /// The records in a snapshot differ from those that were written.
     #[error("{file}: the snapshot contains {found} records instead of {expected}, or their digest is different")]
     Digest { file: String, expected: u64, found: u64 },
@@ -38,22 +35,7 @@ pub struct MetadataRestoreReport {
 impl MetadataRestoreReport {
     /// Logs what was restored, and what could not be.
     pub(crate) fn log(&self) {
-        for (sequence, error) in &self.recovery.damaged_snapshots {
-            tracing::warn!(
-                %error,
-                sequence,
-                "a snapshot of the metadata records is damaged; an older one and the log contain the same changes"
-            );
-        }
-        if let Some(torn) = &self.recovery.torn {
-            tracing::warn!(
-                file = torn.file,
-                offset = torn.offset,
-                bytes = torn.bytes,
-                "the end of the log of the metadata records is incomplete and was ignored: the last process, or its host, ended while \
-                 writing it"
-            );
-        }
+        self.recovery.log_damage(SUBJECT.of);
         tracing::info!(records = self.records, log_changes = self.recovery.records, "metadata records restored");
     }
 }
@@ -63,8 +45,8 @@ impl MetadataRestoreReport {
 pub(crate) struct RestoredTable {
     pub table: MetadataTable,
     pub recovery: RecoveryReport,
-    /// Total size of the changes that were read from the log.
-    pub log_bytes: u64,
+    /// Size of the chunks of the snapshot, in bytes.
+    pub snapshot_bytes: u64,
 }
 
 /// Reads the records. Changes nothing on the disk.
@@ -73,7 +55,7 @@ pub(crate) struct RestoredTable {
 /// The directory is damaged or of an unknown version, or the disk reports an error.
 pub(crate) fn restore(dir: &DataDir) -> Result<RestoredTable, MetadataJournalError> {
     let mut table = MetadataTable::default();
-    let mut log_bytes = 0;
+    let mut snapshot_bytes = 0;
     let mut snapshot = String::new();
     let mut chunk = 0;
     let recovery = dir.recover(|item| {
@@ -87,6 +69,7 @@ pub(crate) fn restore(dir: &DataDir) -> Result<RestoredTable, MetadataJournalErr
                     MetadataJournalError::Chunk { file, chunk, writer, source }
                 })?;
                 chunk += 1;
+                snapshot_bytes += payload.len() as u64;
             }
             RecoveredItem::SnapshotEnd(summary) => {
                 let records = table.image().into_records();
@@ -101,17 +84,16 @@ pub(crate) fn restore(dir: &DataDir) -> Result<RestoredTable, MetadataJournalErr
                     let (file, writer) = (file.to_owned(), dir.writer_of(file));
                     MetadataJournalError::Change { file, offset, sequence, writer, source }
                 })?;
-                log_bytes += payload.len() as u64;
             }
         }
         Ok(())
     })?;
-    Ok(RestoredTable { table, recovery, log_bytes })
+    Ok(RestoredTable { table, recovery, snapshot_bytes })
 }
 
 fn check_kind(kind: u8) -> Result<(), MetadataChangeError> {
     let problem = MetadataChangeProblem::UnknownChunk(kind);
-    if kind == RECORDS_CHUNK { Ok(()) } else { Err(MetadataChangeError { position: 0, problem }) }
+    if kind == CHUNK_KIND { Ok(()) } else { Err(MetadataChangeError { position: 0, problem }) }
 }
 
 /// Applies the changes of a payload.
@@ -128,7 +110,7 @@ fn apply(table: &mut MetadataTable, payload: &[u8]) -> Result<(), MetadataChange
 
 /// The digest of records in the order in which they were written, because later decisions depend on
 /// the order.
-pub(super) fn digest(records: &[(Bytes, Bytes)]) -> u64 {
+pub(crate) fn digest(records: &[(Bytes, Bytes)]) -> u64 {
     let parts = records.iter().flat_map(|(key, value)| [key, value]);
     let crc = parts.fold(0, |crc, part| crc32c_append(crc32c_append(crc, &(part.len() as u64).to_le_bytes()), part));
     u64::from(crc)

@@ -1,6 +1,6 @@
 //! The waits for a slow disk of the log: requests that change something, and the ticker.
 //!
-//! [`LogWriter::has_room`](mcctl_journal::LogWriter::has_room) decides. Requests wait before they
+//! [`LogWriter::has_room`](crate::LogWriter::has_room) decides. Requests wait before they
 //! are processed, so no change is lost. The log thread makes room for them, and reports it with the
 //! log's progress.
 
@@ -14,7 +14,7 @@ const NEVER: u64 = u64::MAX;
 
 /// The waits for the log, in nanoseconds of the monotonic clock.
 #[derive(Debug)]
-pub(super) struct LogRoom {
+pub struct LogRoom {
     /// Number of requests that wait for room.
     waiting: AtomicUsize,
     /// Time from which on requests have waited for room, or [`NEVER`]. Only the log thread resets
@@ -77,17 +77,17 @@ impl LogRoom {
     }
 
     /// Takes the time for which requests have waited since the last call.
-    pub(super) fn take_waited(&self) -> Duration {
+    pub fn take_waited(&self) -> Duration {
         Duration::from_nanos(self.waited.swap(0, Ordering::AcqRel))
     }
 
     /// Whether requests wait for room.
-    pub(super) fn has_waiting(&self) -> bool {
+    pub fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// The log thread begins to use the disk.
-    pub(super) fn begin_work(&self, now: Mono) {
+    pub fn begin_work(&self, now: Mono) {
         self.busy_since.store(now.0, Ordering::Release);
     }
 
@@ -97,7 +97,7 @@ impl LogRoom {
     }
 
     /// Time for which the present operation of the log thread has lasted, if this is a stall.
-    pub(super) fn stalled_for(&self, now: Mono) -> Option<Duration> {
+    pub fn stalled_for(&self, now: Mono) -> Option<Duration> {
         let since = self.busy_since.load(Ordering::Acquire);
         let busy = Duration::from_nanos(now.0.saturating_sub(since));
         (since != NEVER && busy >= self.stall_timeout).then_some(busy)
