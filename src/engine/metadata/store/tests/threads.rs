@@ -1,11 +1,11 @@
-//! The threads of a store: they store what no response waits for, and write snapshots.
+//! The threads of a store: they store changes, and write snapshots.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::KeySpace;
+use crate::backend::RecordBackend;
 use crate::store::tests::{AT, RAM, open, options, restored, snapshots};
-use crate::store::{RecordStore, RecordThreads};
+use crate::store::{RecordStore, RecordThreads, StoredRecords};
 use mcctl_journal::{
     CommitLogOptions, Crash, DiskErrorPolicy, DiskFault, JournalError, SimulatedStorage, StorageOperation, SyncMode,
 };
@@ -37,14 +37,14 @@ async fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_removal_without_a_response_is_stored() {
+async fn a_change_of_the_service_is_stored_when_it_returns() {
     for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1)), SyncMode::Never] {
         let storage = SimulatedStorage::new(1);
         let options = CommitLogOptions { snapshot_interval: HOUR, ..options(sync, DiskErrorPolicy::Stop) };
-        let (store, _threads) = start(&storage, options);
+        let (store, threads) = start(&storage, options);
+        let records = StoredRecords { store: store.clone(), threads, env: RealEnv::new() };
         store.put(RAM, b"d", AT).unwrap();
-        store.commit().await.unwrap();
-        store.remove_segment(&KeySpace::default(), "a", AT).unwrap();
+        records.change(Box::new(|table| table.plan_remove(RAM).into_iter().collect())).await.unwrap();
         let writer = &store.log().writer;
         match sync {
             SyncMode::Never => assert_eq!(writer.flushed(), writer.appended()),
