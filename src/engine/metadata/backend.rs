@@ -28,6 +28,11 @@ pub trait RecordBackend: Send + Sync + 'static {
         None
     }
 
+    /// Whether requests can be served now, here or by a service to which they are passed on.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// The records as they are now. They may show changes that are not stored yet.
     fn table(&self) -> SharedTable;
 

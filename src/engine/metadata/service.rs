@@ -231,7 +231,13 @@ impl<E: Env> Handler for MetadataShared<E> {
     async fn handle(&self, request: HttpRequest) -> Response {
         match (request.path(), &request.method) {
             ("/metadata", &(Method::GET | Method::PUT | Method::DELETE)) => {}
-            ("/health", &(Method::GET | Method::HEAD)) => return answer(StatusCode::OK, "", "OK"),
+            ("/health", &(Method::GET | Method::HEAD)) => {
+                return match self.backend() {
+                    Ok(backend) if backend.is_ready() => answer(StatusCode::OK, "", "OK"),
+                    Ok(_) => not_served(&NotServed::NotLeading { leader: None }),
+                    Err(error) => not_served(&error),
+                };
+            }
             _ => return no_such_route(),
         }
         let given = request.param("key").unwrap_or_default();

@@ -93,6 +93,13 @@ impl<E: Env> RecordBackend for MasterShared<E> {
         ha.view(self.env.boottime()).in_sync.then(|| self.record(key))
     }
 
+    /// A standby that follows no leader, and has no complete copy, can answer nothing.
+    fn is_ready(&self) -> bool {
+        let Some(ha) = &self.ha else { return true };
+        let view = ha.view(self.env.boottime());
+        view.serving || view.in_sync || ha.leader_metadata().is_some()
+    }
+
     fn table(&self) -> SharedTable {
         self.metadata()
     }
