@@ -2,8 +2,9 @@
 //! changing.
 //!
 //! The small tables (segments, clients) are written when the snapshot begins, and the quarantined
-//! replicas and the metadata service's records are copied. The replicas and the objects are written in slices; the state is locked for
-//! one slice at a time. See [`SnapshotWalk`] for objects that change in the meantime.
+//! replicas and the metadata service's records are copied. The replicas and the objects are written
+//! in slices; the state is locked for one slice at a time. See [`SnapshotWalk`] for objects that
+//! change in the meantime.
 
 use crate::digest::{discard_digest, object_digest};
 use crate::record::{DataFormat, MasterRecord, NO_WRITER, ObjectContent, ReplicaList, SegmentContent, remaining_ms};

@@ -28,7 +28,7 @@ pub trait RecordBackend: Send + Sync + 'static {
         None
     }
 
-    /// Whether requests can be served now, here or by a service to which they are passed on.
+    /// Whether requests can be served, also if the service that serves them now goes away.
     fn is_ready(&self) -> bool {
         true
     }

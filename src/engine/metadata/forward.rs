@@ -45,7 +45,7 @@ pub enum ForwardError {
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// Timeout for a request with its response. Mooncake's clients wait 3 seconds, so that there is
 /// time for another service.
-pub const FORWARD_LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const FORWARD_LIMIT: Duration = Duration::from_secs(2);
 /// Maximum number of idle connections per service.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 

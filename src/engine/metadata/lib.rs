@@ -28,7 +28,7 @@ mod uri;
 
 pub use client::{CallLimits, MetadataClient};
 pub use data_dir::open_data_dir;
-pub use forward::{FORWARD_LIMIT, ForwardError, MetadataForwarder, is_forwarded};
+pub use forward::{ForwardError, MetadataForwarder, is_forwarded};
 pub use key::KeySpace;
 pub use proxy::{ForwardTargets, MetadataProxy, ParseForwardTargetsError};
 pub use restore::{MetadataJournalError, MetadataRestoreReport, read_records};

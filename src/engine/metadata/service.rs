@@ -6,8 +6,8 @@
 //! over. A dead client's records are actually removed. A stand-alone service parses keys like the
 //! Python server in the wheel ([`KeyParsing::Trimmed`]).
 //!
-//! Where the records are kept is up to a [`RecordBackend`]: in memory, in a data directory, or in the
-//! state of a master. A master of a cluster that does not lead forwards what it cannot answer.
+//! Where the records are kept is up to a [`RecordBackend`]: in memory, in a data directory, or in
+//! the state of a master. A master of a cluster that does not lead forwards what it cannot answer.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -281,9 +281,13 @@ pub(crate) fn route(path: &str) -> &'static str {
     }
 }
 
-/// A status that clients retry.
+/// 503, a status that clients retry, or 504 if the request may have taken effect.
 fn not_served(error: &NotServed) -> Response {
-    answer(StatusCode::SERVICE_UNAVAILABLE, "", error.to_string())
+    let status = match error {
+        NotServed::Unknown => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    answer(status, "", error.to_string())
 }
 
 /// Decodes a key like a form field: `+` means a space, and surrounding whitespace (by Python's

@@ -39,13 +39,13 @@ impl MooncakeDistributedStore {
     /// 0 for none. Returns 0 or a negative code. The reason for a failure is logged. A signal whose
     /// handler raises an exception, such as Ctrl-C, ends the wait for the master.
     ///
-    /// The arguments are those of `mooncake.store`: local_hostname, metadata_server (a URL, or
-    /// P2PHANDSHAKE), global_segment_size and local_buffer_size in bytes, protocol (tcp or rdma),
-    /// rdma_devices (names separated by commas; empty for all), master_server_addr (HOST:PORT, or
-    /// etcd://HOST:PORT;HOST:PORT for several masters), engine, enable_ssd_offload,
-    /// ssd_offload_path, tenant_id, enable_client_http_server and client_http_port. The only
-    /// argument may also be a dictionary with these keys, whose sizes may be text such as "4gb".
-    /// `engine` and the disk arguments have no effect.
+    /// The arguments are those of `mooncake.store`: local_hostname, metadata_server (a URL, several
+    /// http URLs of one service separated by commas, or P2PHANDSHAKE), global_segment_size and
+    /// local_buffer_size in bytes, protocol (tcp or rdma), rdma_devices (names separated by commas;
+    /// empty for all), master_server_addr (HOST:PORT, or etcd://HOST:PORT;HOST:PORT for several
+    /// masters), engine, enable_ssd_offload, ssd_offload_path, tenant_id, enable_client_http_server
+    /// and client_http_port. The only argument may also be a dictionary with these keys, whose
+    /// sizes may be text such as "4gb". `engine` and the disk arguments have no effect.
     #[pyo3(signature = (*args, **kwargs))]
     fn setup(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<i32> {
         let arguments = match arguments_of(args, kwargs)? {

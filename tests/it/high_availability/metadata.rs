@@ -57,11 +57,12 @@ async fn survive(signal: Signal, flags: [&[&str]; 2]) {
     standby.has(&records);
     assert_eq!(standby.get("missing").0, 404);
     leader.master.service.stop(signal);
+    assert_eq!(get(standby.metadata, "/health").0, 200);
     // Nothing waits for the election: the copy is read meanwhile.
     standby.has(&records);
     assert_eq!(standby.get("missing").0, 404);
     wait_until("a write", PATIENCE, || standby.put("after", "1") == 200);
-    assert!(standby.master.is_serving());
+    standby.master.wait("the standby to lead", |status| status["serving"] == true);
     records.push(("after".to_owned(), "1".to_owned()));
     standby.has(&records);
     let third = Member::start(&etcd, &[]);

@@ -11,11 +11,23 @@ use super::wheel::{mcctl, wheel};
 
 fn service(dir: &Path) -> (Process, u16) {
     let port = free_port();
+    (service_at(port, dir, &[]), port)
+}
+
+fn service_at(port: u16, dir: &Path, more: &[&str]) -> Process {
     let mut command = mcctl();
-    command.args(["serve", "metadata", "--host", "127.0.0.1", "--port", &port.to_string()]);
+    command.args(["serve", "metadata", "--host", "127.0.0.1", "--port", &port.to_string()]).args(more);
     let mut service = Process::start("metadata", command, dir);
     service.wait_port(port);
-    (service, port)
+    service
+}
+
+/// Transfers bytes between a real initiator and the target `target:1`.
+fn move_bytes(operation: &str, url: &str, dir: &Path) {
+    let flags =
+        ["--segment_id=target:1", "--duration=1", "--threads=1", "--batch_size=2", "--block_size=65536", operation];
+    let (status, log) = run("initiator", bench("initiator", "initiator", url, &flags), dir, PATIENCE);
+    assert!(status.success() && log.contains("Test completed"), "{log}");
 }
 
 fn bench(mode: &str, name: &str, url: &str, more: &[&str]) -> Command {
@@ -97,20 +109,13 @@ fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let (_service, port) = service(dir.path());
     let url = format!("http://127.0.0.1:{port}/metadata");
-    let move_bytes = |operation: &str| {
-        let flags =
-            ["--segment_id=target:1", "--duration=1", "--threads=1", "--batch_size=2", "--block_size=65536", operation];
-        let initiator = bench("initiator", "initiator", &url, &flags);
-        let (status, log) = run("initiator", initiator, dir.path(), PATIENCE);
-        assert!(status.success() && log.contains("Test completed"), "{log}");
-    };
     let start = || {
         let target = Process::start("target", bench("target", "target:1", &url, &[]), dir.path());
         wait_until("the target to publish its memory", PATIENCE, || has(port, "mooncake%2Fram%2Ftarget%3A1", "addr"));
         target
     };
     let mut target = start();
-    move_bytes("--operation=write");
+    move_bytes("--operation=write", &url, dir.path());
     // While it is alive it keeps its name: the service checks with a handshake.
     let other = "{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":1}";
     let refused = http(port, "PUT", "/metadata?key=mooncake%2Frpc_meta%2Ftarget%3A1", other).unwrap();
@@ -129,8 +134,30 @@ fn real_engines_use_our_service_and_a_restarted_one_keeps_its_name() {
     let (_, descriptor) = http_get(port, "/metadata?key=mooncake/ram/target:1").unwrap();
     let descriptor: serde_json::Value = serde_json::from_str(&descriptor).unwrap();
     assert_eq!(descriptor["buffers"].as_array().unwrap().len(), 1, "{descriptor}");
-    move_bytes("--operation=read");
+    move_bytes("--operation=read", &url, dir.path());
     assert!(!target.log().contains("Duplicate"), "{}", target.log());
+    target.stop();
+}
+
+/// The records outlive the first service in its data directory, as they do in a standby.
+#[test]
+#[cfg_attr(peers_off, ignore = "needs the Mooncake wheel")]
+fn real_engines_use_the_next_service_through_a_proxy() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = format!("--data-dir={}", dir.path().join("data").display());
+    let (first, second, proxy) = (free_port(), free_port(), free_port());
+    let targets = format!("--forward-to=127.0.0.1:{first},127.0.0.1:{second}");
+    let mut service = service_at(first, dir.path(), &[&data]);
+    let _proxy = service_at(proxy, dir.path(), &[&targets]);
+    let url = format!("http://127.0.0.1:{proxy}/metadata");
+    let mut target = Process::start("target", bench("target", "target:1", &url, &[]), dir.path());
+    wait_until("the target's record", PATIENCE, || has(first, "mooncake%2Fram%2Ftarget%3A1", "addr"));
+    move_bytes("--operation=write", &url, dir.path());
+    service.kill();
+    let _service = service_at(second, dir.path(), &[&data]);
+    move_bytes("--operation=read", &url, dir.path());
+    assert!(has(second, "mooncake%2Fram%2Ftarget%3A1", "addr"));
+    assert!(target.runs());
     target.stop();
 }
 

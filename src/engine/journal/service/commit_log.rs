@@ -246,14 +246,6 @@ impl CommitLog {
         if self.options.sync == SyncMode::Always { last } else { 0 }
     }
 
-    /// Passes everything that was appended to the kernel, for changes without a response. If no
-    /// file has room, or after an error, `log_thread` continues.
-    pub fn flush(&self) {
-        if !self.memory_only() && !self.try_store(self.writer.appended(), 0) {
-            self.request_room();
-        }
-    }
-
     /// Ends the use of the log. Responses no longer wait for it.
     pub fn close(&self) {
         self.publish_outcome(LogOutcome::MemoryOnly);

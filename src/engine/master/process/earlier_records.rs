@@ -1,5 +1,5 @@
-//! The metadata service's records of an earlier release, which kept them in a directory of their own
-//! in the master's data directory. They are moved into the master's log once.
+//! The metadata service's records of an earlier release, which kept them in a directory of their
+//! own in the master's data directory. They are moved into the master's log once.
 
 use std::borrow::Cow;
 use std::fs;
@@ -27,8 +27,8 @@ pub(super) struct EarlierRecords {
 }
 
 impl EarlierRecords {
-    /// Reads the records, if there are any and the plan is to keep them. Otherwise, moves or removes
-    /// them like the data of the master, whose directory is open as `dir`.
+    /// Reads the records, if there are any and the plan is to keep them. Otherwise, moves or
+    /// removes them like the data of the master, whose directory is open as `dir`.
     ///
     /// # Errors
     /// The directory is damaged or of an unknown version, or the disk reports an error.

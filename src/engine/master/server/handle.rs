@@ -72,8 +72,8 @@ impl<E: Env> MasterHandle<E> {
         self.shared.call(None, |call| work(call))
     }
 
-    /// Waits until all changes so far are durable, if there is a log. Returns false if they cannot be
-    /// stored.
+    /// Waits until all changes so far are durable, if there is a log. Returns false if they cannot
+    /// be stored.
     pub async fn sync(&self) -> bool {
         let Some(log) = self.shared.current_log() else { return true };
         let last = log.writer.appended();

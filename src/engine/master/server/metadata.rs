@@ -93,11 +93,12 @@ impl<E: Env> RecordBackend for MasterShared<E> {
         ha.view(self.env.boottime()).in_sync.then(|| self.record(key))
     }
 
-    /// A standby that follows no leader, and has no complete copy, can answer nothing.
+    /// The leader, and the standbys in sync. Kubernetes stops the leader only if another master is
+    /// ready, and that one must have the leader's keys.
     fn is_ready(&self) -> bool {
         let Some(ha) = &self.ha else { return true };
         let view = ha.view(self.env.boottime());
-        view.serving || view.in_sync || ha.leader_metadata().is_some()
+        view.serving || view.in_sync
     }
 
     fn table(&self) -> SharedTable {

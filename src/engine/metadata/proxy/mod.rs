@@ -193,6 +193,7 @@ fn unavailable(what: &str, errors: &[String]) -> Response {
 /// Maximum length of a response in an error.
 const SHOWN_MAX: usize = 120;
 
-/// Several targets may have to be tried, each within [`FORWARD_LIMIT`](crate::FORWARD_LIMIT).
+/// Several targets may have to be tried, each within
+/// [`FORWARD_LIMIT`](crate::forward::FORWARD_LIMIT).
 const LIMITS: HttpLimits =
     HttpLimits { body_bytes_max: VALUE_BYTES_MAX, bodies_bytes_max: 8 * VALUE_BYTES_MAX, ..HttpLimits::SMALL };

@@ -29,8 +29,8 @@
 //!   acknowledged removal holds until the next put;
 //! * an object is complete only with the bytes of the write that has its memory, although requests
 //!   arrive late and twice;
-//! * a read of a metadata record finds the last value that was acknowledged when it began, or a later
-//!   one, at any master;
+//! * a read of a metadata record finds the last value that was acknowledged when it began, or a
+//!   later one, at any master;
 //! * no master allocates memory twice, even if clocks stand still and etcd loses data;
 //! * a copy that may lack changes is not promoted with `wait` and `sync`.
 //!

@@ -58,7 +58,8 @@ impl World {
     pub(super) fn step_records(&mut self) {
         let next = 20_000 + self.records.rng.below(400_000) as u64;
         self.after(next, Event::Records);
-        // The outcome of a write at a process that has ended is not known, but it takes no effect any more.
+        // The outcome of a write at a process that has ended is not known, but it takes no effect
+        // any more.
         self.records.writing =
             self.records.writing.filter(|(node, incarnation)| self.nodes[*node].incarnation == *incarnation);
         let node = self.records.rng.below(self.nodes.len());
