@@ -43,7 +43,8 @@ async fn with_a_stale_standby(policy: &str) -> HaCluster {
 fn check_dropped(cluster: &HaCluster) {
     cluster.standby.wait("the standby to lead", |status| status["serving"] == true);
     let status = cluster.standby.status();
-    assert!(status["dropped_objects"].as_u64() >= Some(EARLIER as u64), "{status}");
+    // The standby may have received removals that were on their way when it was stopped.
+    assert!(status["dropped_objects"].as_u64() > Some(0), "{status}");
     for nth in 0..EARLIER {
         let read = cluster.transfer(&["store", "get", &format!("earlier{nth}")]);
         assert_ne!(read.code, 0, "{read:?}");
