@@ -133,19 +133,15 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
 /// The standbys of a cluster forward writes to the metadata service of the leader.
 fn check_forwarding(settings: &Settings, rpc: &ListenAddress, metadata: &ListenAddress) -> Result<(), Failure> {
     if metadata.at.is_loopback() && !rpc.at.is_loopback() {
-        return Err(Failure::usage(
-            "the metadata service of a cluster's master must be reachable from the other masters: a standby forwards writes to the leader",
-        )
-        .found(format!("{} and {}", metadata.host_origin, settings.describe("enable_ha")))
-        .next("listen on an address of this host, or on all: --http-metadata-server-host=0.0.0.0"));
+        return Err(Failure::usage("the other masters cannot reach the metadata service of this one on a loopback address")
+            .found(format!("{} and {}", metadata.host_origin, settings.describe("enable_ha")))
+            .next("a standby forwards writes to the leader: use --http-metadata-server-host=0.0.0.0, or an address of this host"));
     }
     let writes = settings.text("writes_from");
     if writes != "any" {
-        return Err(Failure::usage(
-            "the metadata service of a cluster's master must accept writes from the other masters: a standby forwards them to the leader",
-        )
-        .found(format!("{} and {}", settings.describe("writes_from"), settings.describe("enable_ha")))
-        .next("use --writes-from=any, and --token-file to restrict who may write"));
+        return Err(Failure::usage("the metadata service of a cluster's master must accept writes from other hosts")
+            .found(format!("{} and {}", settings.describe("writes_from"), settings.describe("enable_ha")))
+            .next("a standby forwards writes to the leader: use --writes-from=any, and --token-file to restrict who may write"));
     }
     Ok(())
 }

@@ -92,7 +92,7 @@ impl MasterPlan {
                 Failure::host("cannot move the metadata records of an earlier release into the master's log")
                     .tried(format!("read {}, write the log, and remove the directory", path.display()))
                     .found(problem)
-                    .next("correct this, then start the master again: no record is lost")
+                    .next("correct this, then start the master again")
             }
             MasterProcessError::RecordsOfSingleMaster(path) => Failure::usage(
                 "the data directory has metadata records of a master without --enable-ha",

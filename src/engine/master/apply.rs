@@ -163,10 +163,9 @@ impl StandbyState {
     }
 
     /// A copy with the same segments, clients and metadata records, and without objects and
-    /// quarantined memory.
-    /// Returns it with the number of dropped objects. Its segments accept no new objects for
-    /// `hold`, which must be at least as long as a write or a lease may last: clients may still use
-    /// the memory.
+    /// quarantined memory. It shares the table of metadata records with this one. Returns it with
+    /// the number of dropped objects. Its segments accept no new objects for `hold`, which must be
+    /// at least as long as a write or a lease may last: clients may still use the memory.
     ///
     /// # Errors
     /// The copy is damaged.

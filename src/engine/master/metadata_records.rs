@@ -1,7 +1,9 @@
 //! The records of the metadata service, as a part of the master's state.
 //!
 //! They are stored, replicated and saved with the state, so that a restarted or another master has
-//! them. Their table has a lock of its own: a read does not lock the state.
+//! them.
+
+use bytes::Bytes;
 
 use crate::record::MasterRecord;
 use crate::record::buffer::RepeatedCall;
@@ -12,14 +14,14 @@ use mcctl_metadata::change::MetadataChange;
 use mcctl_metadata::records::{KEY_BYTES_MAX, SharedTable};
 
 impl MasterState {
-    /// Makes the changes of `plan`, and records them. If there are none, the response still waits
-    /// for the changes that `plan` may have seen.
+    /// Makes the changes of `plan`, and adds them to the change in progress. If there are none, the
+    /// response still waits for the changes that `plan` may have seen.
     pub(super) fn change_metadata(&mut self, plan: TablePlan<'_>) {
         let shared = self.metadata.clone();
         let mut table = shared.lock();
         let changes = plan(&mut table);
         if changes.is_empty() {
-            return self.repeat(RepeatedCall { needs_sync: false });
+            return self.show_earlier_changes();
         }
         for change in changes {
             self.record(&match &change {
@@ -28,6 +30,18 @@ impl MasterState {
             });
             table.apply(&change);
         }
+    }
+
+    /// The record of the metadata service under `key`. The response waits for the change that has
+    /// made it.
+    pub(super) fn metadata_record(&mut self, key: &[u8]) -> Option<Bytes> {
+        self.show_earlier_changes();
+        self.metadata.lock().get(key)
+    }
+
+    /// The response waits for all changes so far.
+    fn show_earlier_changes(&mut self) {
+        self.repeat(RepeatedCall { needs_sync: false, needs_standby: true });
     }
 
     /// The records of the metadata service. Clones stay those of this state.

@@ -76,7 +76,7 @@ impl MasterState {
             if confirmed || matches {
                 self.confirm_segment(now, slot);
                 self.clients.refresh(client, now + self.policy.client_ttl);
-                self.repeat(RepeatedCall { needs_sync: true });
+                self.repeat(RepeatedCall { needs_sync: true, needs_standby: true });
                 return Ok(());
             }
             self.supersede(slot, client, out);
@@ -103,7 +103,7 @@ impl MasterState {
     ) -> Result<(), MasterRefusal> {
         if self.clients.get(client).is_some_and(|client| client.ok && !client.restored) {
             self.clients.refresh(client, now + self.policy.client_ttl);
-            self.repeat(RepeatedCall { needs_sync: true });
+            self.repeat(RepeatedCall { needs_sync: true, needs_standby: true });
             return Ok(());
         }
         if segments.iter().map(text_bytes).sum::<usize>() > REMOUNT_TEXT_BYTES_MAX {
@@ -217,7 +217,7 @@ impl MasterState {
             // accurate. In a large one, `tick` does this.
             self.sweep_slice();
         } else {
-            self.repeat(RepeatedCall { needs_sync: true });
+            self.repeat(RepeatedCall { needs_sync: true, needs_standby: true });
         }
     }
 

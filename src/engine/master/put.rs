@@ -154,7 +154,7 @@ impl MasterState {
             let object = &self.objects[at];
             let Some(started) = object.eviction.write_start() else {
                 // Clients regard the value as stored.
-                self.repeat(RepeatedCall { needs_sync: false });
+                self.repeat(RepeatedCall { needs_sync: false, needs_standby: false });
                 return Err(MasterRefusal::ObjectExists);
             };
             if started + self.policy.put_discard_after >= now {
@@ -238,7 +238,7 @@ impl MasterState {
             if !is_memory(kind) {
                 return Err(MasterRefusal::NoWrite);
             }
-            self.repeat(RepeatedCall { needs_sync: false });
+            self.repeat(RepeatedCall { needs_sync: false, needs_standby: false });
             return Ok(());
         }
         if !is_memory(kind) {

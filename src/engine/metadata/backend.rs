@@ -17,18 +17,22 @@ pub trait RecordBackend: Send + Sync + 'static {
     /// The record under `key`, for a response.
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Bytes>, NotServed>>;
 
-    /// Makes the changes of `plan`. Returns when a response may report them, or report what `plan`
-    /// has found: they are stored as safely as this backend stores anything.
+    /// Makes the changes of `plan`. Returns when a response may report the changes, or what `plan`
+    /// has found. They are then stored as this backend requires before a response.
+    ///
+    /// # Errors
+    /// After [`NotServed::Unknown`], the changes may have been made. After the other errors, they
+    /// have not.
     fn change<'a>(&'a self, plan: TablePlan<'a>) -> BoxFuture<'a, Result<(), NotServed>>;
 
-    /// The record under `key` in a copy that had everything when this was last known, for a request
-    /// that was not served, and that no other service answers; `None` without such a copy.
-    fn last_known(&self, key: &[u8]) -> Option<Option<Bytes>> {
-        let _ = key;
+    /// The record under `key` in this process's copy of the records, if the copy was in sync when
+    /// its state was last received. The inner `None`: there is no such record. For reads that no
+    /// leader can answer.
+    fn last_known(&self, _key: &[u8]) -> Option<Option<Bytes>> {
         None
     }
 
-    /// Whether requests can be served, also if the service that serves them now goes away.
+    /// Whether this process serves requests, or can take over from the one that does.
     fn is_ready(&self) -> bool {
         true
     }
@@ -59,6 +63,9 @@ pub enum NotServed {
     Stopping,
     #[error("metadata not stored: {0}")]
     Journal(#[from] JournalError),
+    /// Changes wait for a hand-over or an election, or for the disk of the log.
+    #[error("changes wait for a hand-over, or for the disk of the log")]
+    Waiting,
     /// Another master serves this request.
     #[error("this master does not lead the cluster, and {}", leader_text(leader))]
     NotLeading {
@@ -67,8 +74,11 @@ pub enum NotServed {
         leader: Option<String>,
     },
     /// The write may have taken effect, or may still take effect.
-    #[error("the result of this request is not known: this master no longer leads the cluster")]
-    Unknown,
+    #[error("the result of this request is not known: {cause}")]
+    Unknown {
+        /// Why it may not be stored.
+        cause: String,
+    },
 }
 
 fn leader_text(leader: &Option<String>) -> String {

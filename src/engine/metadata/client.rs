@@ -122,14 +122,19 @@ impl MetadataClient {
         credentials: &HttpCredentials,
     ) -> Result<MetadataClient, MetadataError> {
         let bad = |reason: String| MetadataError::BadUrl { url: masked(url).into_owned(), reason };
-        let mut is_secure = false;
         let urls = http_urls(url);
+        let mut secure = Vec::new();
         for url in &urls {
             match Url::parse(url).map_err(|e| bad(e.to_string()))?.scheme() {
-                "http" => {}
-                "https" => is_secure = true,
+                "http" => secure.push(false),
+                "https" => secure.push(true),
                 other => return Err(bad(format!("scheme '{other}' is not http or https"))),
             }
+        }
+        let is_secure = secure.contains(&true);
+        if is_secure && secure.contains(&false) {
+            // A token would also be sent without TLS.
+            return Err(bad("all URLs in a list must have the same scheme".to_owned()));
         }
         let tls = match (is_secure, &credentials.tls) {
             (true, None) => ClientTls::Host,

@@ -28,6 +28,8 @@ pub struct MetadataForwarder {
     has_tls: bool,
     authorization: Option<HeaderValue>,
     mark: HeaderName,
+    /// Timeout for a request with its response. A connection has half of it.
+    limit: Duration,
 }
 
 /// Why a request has no response.
@@ -41,11 +43,12 @@ pub enum ForwardError {
     OutcomeUnknown { target: String, reason: String },
 }
 
-/// Timeout for a connection.
-const CONNECT_LIMIT: Duration = Duration::from_secs(1);
-/// Timeout for a request with its response. Mooncake's clients wait 3 seconds, so that there is
-/// time for another service.
-pub(crate) const FORWARD_LIMIT: Duration = Duration::from_secs(2);
+/// Timeout of a proxy for a request with its response. Mooncake's clients wait 3 seconds, so that
+/// there is time for another service.
+pub(crate) const PROXY_LIMIT: Duration = Duration::from_secs(2);
+/// Timeout of a standby for a request to the leader. A proxy still waits for the standby's own
+/// answer after that.
+const LEADER_LIMIT: Duration = Duration::from_millis(800);
 /// Maximum number of idle connections per service.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
@@ -72,7 +75,7 @@ impl MetadataForwarder {
     /// # Errors
     /// [`MetadataError::BadUrl`] or [`MetadataError::Setup`] if the HTTP library cannot be set up.
     pub fn new(credentials: &HttpCredentials) -> Result<MetadataForwarder, MetadataError> {
-        MetadataForwarder::marking(credentials, FORWARDED)
+        MetadataForwarder::marking(credentials, FORWARDED, LEADER_LIMIT)
     }
 
     /// Creates a forwarder from a proxy to masters, which may forward the requests once more.
@@ -80,16 +83,21 @@ impl MetadataForwarder {
     /// # Errors
     /// The same as [`new`](MetadataForwarder::new).
     pub(crate) fn of_proxy(credentials: &HttpCredentials) -> Result<MetadataForwarder, MetadataError> {
-        MetadataForwarder::marking(credentials, PROXIED)
+        MetadataForwarder::marking(credentials, PROXIED, PROXY_LIMIT)
     }
 
-    fn marking(credentials: &HttpCredentials, mark: HeaderName) -> Result<MetadataForwarder, MetadataError> {
+    fn marking(
+        credentials: &HttpCredentials,
+        mark: HeaderName,
+        limit: Duration,
+    ) -> Result<MetadataForwarder, MetadataError> {
         Ok(MetadataForwarder {
-            http: client(credentials.client_tls())?,
+            http: client(credentials.client_tls(), limit)?,
             host: OnceLock::new(),
             has_tls: credentials.tls.is_some(),
             authorization: credentials.authorization(),
             mark,
+            limit,
         })
     }
 
@@ -120,12 +128,12 @@ impl MetadataForwarder {
             forwarded = forwarded.body(request.body.clone());
         }
         let failed = |error: reqwest::Error| match was_sent(&error) {
-            true => unknown(reason(error)),
-            false => not_sent(reason(error)),
+            true => unknown(reason(error, self.limit)),
+            false => not_sent(reason(error, self.limit)),
         };
         let mut received = forwarded.send().await.map_err(failed)?;
         let body = response_body::read(&mut received, VALUE_BYTES_MAX).await;
-        let body = body.map_err(|error| unknown(reason(error)))?;
+        let body = body.map_err(|error| unknown(reason(error, self.limit)))?;
         let body = body.ok_or_else(|| unknown(format!("the response is longer than {VALUE_BYTES_MAX} bytes")))?;
         let mut response = Response::new(ResponseBody::Whole(body));
         *response.status_mut() = received.status();
@@ -141,17 +149,17 @@ impl MetadataForwarder {
         if self.has_tls || !base.starts_with("https://") {
             return Ok(&self.http);
         }
-        let host = self.host.get_or_init(|| client(ClientTls::Host).map_err(|error| innermost(&error)));
+        let host = self.host.get_or_init(|| client(ClientTls::Host, self.limit).map_err(|error| innermost(&error)));
         host.as_ref().map_err(Clone::clone)
     }
 }
 
-fn client(tls: ClientTls) -> Result<reqwest::Client, MetadataError> {
+fn client(tls: ClientTls, limit: Duration) -> Result<reqwest::Client, MetadataError> {
     let url = || "other metadata services".to_owned();
     let builder = builder(tls).map_err(|error| MetadataError::BadUrl { url: url(), reason: error.to_string() })?;
     builder
-        .connect_timeout(CONNECT_LIMIT)
-        .timeout(FORWARD_LIMIT)
+        .connect_timeout(limit / 2)
+        .timeout(limit)
         .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
         .build()
         .map_err(|source| MetadataError::Setup { url: url(), source })
@@ -165,13 +173,13 @@ pub(crate) fn was_sent(error: &reqwest::Error) -> bool {
 }
 
 /// The cause of `error`, in a few words.
-fn reason(error: reqwest::Error) -> String {
+fn reason(error: reqwest::Error, limit: Duration) -> String {
     if let Some(mistake) = TlsMistake::of_client(&error) {
         return format!("{mistake}; {}", mistake.remedy());
     }
     match (error.is_timeout(), error.is_connect()) {
-        (true, true) => format!("no connection within {}", RoundedDuration(CONNECT_LIMIT)),
-        (true, false) => format!("no response within {}", RoundedDuration(FORWARD_LIMIT)),
+        (true, true) => format!("no connection within {}", RoundedDuration(limit / 2)),
+        (true, false) => format!("no response within {}", RoundedDuration(limit)),
         (false, _) => innermost(&error.without_url()),
     }
 }

@@ -318,8 +318,8 @@ impl SharedTable {
 
     /// Locks the table. Do not wait for anything while it is locked.
     pub fn lock(&self) -> MutexGuard<'_, MetadataTable> {
-        // A panic while the table is locked leaves no partial change that matters: each record is
-        // written in one step.
+        // After a panic while the table was locked, its sums may be wrong. The records are
+        // complete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,8 +6,10 @@
 //! over. A dead client's records are actually removed. A stand-alone service parses keys like the
 //! Python server in the wheel ([`KeyParsing::Trimmed`]).
 //!
-//! Where the records are kept is up to a [`RecordBackend`]: in memory, in a data directory, or in
-//! the state of a master. A master of a cluster that does not lead forwards what it cannot answer.
+//! A [`RecordBackend`] keeps the records: in memory, in a data directory, or in the state of a
+//! master. A master that does not lead forwards requests to the leader (`forwarding`).
+
+mod forwarding;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +20,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::backend::{NotServed, RecordBackend};
-use crate::forward::{ForwardError, MetadataForwarder, is_forwarded};
+use crate::forward::MetadataForwarder;
 use crate::records::{MetadataTable, PlannedWrite, RemovedRecords, SharedTable, WriteOutcome};
 use crate::restore::{MetadataJournalError, MetadataRestoreReport};
 use crate::store::{RecordStore, RecordThreads, StoredRecords, record_options};
@@ -112,8 +114,8 @@ impl<E: Env> MetadataService<E> {
         Ok((service, report))
     }
 
-    /// Creates a service that answers 503 until [`set_backend`](Self::set_backend) is called. What
-    /// the backend leaves to another master is passed on by `forwarder`.
+    /// Creates a service that answers 503 until [`set_backend`](Self::set_backend) is called.
+    /// `forwarder` sends requests to the leader if this master does not lead.
     pub fn waiting(
         env: E,
         keys: KeySpace,
@@ -254,9 +256,7 @@ impl<E: Env> Handler for MetadataShared<E> {
             };
         }
         match self.answer(&request, &key).await {
-            Err(NotServed::NotLeading { leader }) => self.forward(&request, &key, leader).await,
-            // The same value can be written again.
-            Err(NotServed::Unknown) if request.method == Method::PUT => self.forward(&request, &key, None).await,
+            Err(error) if forwarding::may_retry(&request, &error) => self.forward(&request, &key, error).await,
             Err(error) => not_served(&error),
             Ok(response) => response,
         }
@@ -284,7 +284,7 @@ pub(crate) fn route(path: &str) -> &'static str {
 /// 503, a status that clients retry, or 504 if the request may have taken effect.
 fn not_served(error: &NotServed) -> Response {
     let status = match error {
-        NotServed::Unknown => StatusCode::GATEWAY_TIMEOUT,
+        NotServed::Unknown { .. } => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     answer(status, "", error.to_string())
@@ -326,54 +326,6 @@ impl<E: Env> MetadataShared<E> {
         })
     }
 
-    /// The response of the master that leads, or of this one if it leads within [`FORWARD_FOR`]. A
-    /// read is answered from the copy of this one if no leader can be reached. `leader`: the
-    /// address of the leader's metadata service, if it is known.
-    async fn forward(&self, request: &HttpRequest, key: &[u8], mut leader: Option<String>) -> Response {
-        let problem = NotServed::NotLeading { leader: leader.clone() };
-        if is_forwarded(request) {
-            // The other master takes this one for the leader, and tries again.
-            return not_served(&problem);
-        }
-        let end = self.env.now() + FORWARD_FOR;
-        loop {
-            let sent = match (&self.forwarder, &leader) {
-                (Some(forwarder), Some(at)) => Some(forwarder.forward(at, request).await),
-                _ => None,
-            };
-            let is_over = self.env.now() >= end;
-            match sent {
-                // The other master does not lead, or not any more.
-                Some(Ok(response)) if response.status() == StatusCode::SERVICE_UNAVAILABLE => {}
-                Some(Ok(response)) => return response,
-                Some(Err(ForwardError::OutcomeUnknown { .. })) if request.method == Method::DELETE => {
-                    return not_served(&NotServed::Unknown);
-                }
-                Some(Err(_)) | None => {
-                    if let Some(value) = self.last_known(request, key) {
-                        return found(value);
-                    }
-                }
-            }
-            if is_over {
-                let known = self.last_known(request, key);
-                return known.map_or_else(|| not_served(&problem), found);
-            }
-            self.env.sleep(FORWARD_PAUSE).await;
-            leader = match self.answer(request, key).await {
-                Err(NotServed::NotLeading { leader }) => leader,
-                Err(NotServed::Unknown) if request.method == Method::PUT => None,
-                Err(error) => return not_served(&error),
-                Ok(response) => return response,
-            };
-        }
-    }
-
-    fn last_known(&self, request: &HttpRequest, key: &[u8]) -> Option<Option<Bytes>> {
-        let backend = self.backend.get().filter(|_| request.method == Method::GET)?;
-        backend.last_known(key)
-    }
-
     async fn put(&self, key: &[u8], value: &[u8]) -> Result<WriteOutcome, NotServed> {
         let put = self.write(|table| table.plan_put(key, value)).await?;
         match &put {
@@ -399,7 +351,7 @@ impl<E: Env> MetadataShared<E> {
             planned.changes
         };
         self.backend()?.change(Box::new(plan)).await?;
-        outcome.ok_or(NotServed::Unknown)
+        outcome.ok_or_else(|| NotServed::Unknown { cause: "it was not processed".to_owned() })
     }
 
     async fn remove(&self, key: &[u8]) -> Result<bool, NotServed> {
@@ -413,12 +365,6 @@ impl<E: Env> MetadataShared<E> {
         Ok(is_found)
     }
 }
-
-/// Time for which a master that does not lead tries to reach the leader, or waits to be elected.
-/// Upstream's client waits 3 s for a response.
-const FORWARD_FOR: Duration = Duration::from_millis(2_400);
-/// Time between two attempts.
-const FORWARD_PAUSE: Duration = Duration::from_millis(50);
 
 /// Maximum number of concurrent probes.
 const PROBES_MAX: usize = 64;

@@ -118,7 +118,8 @@ impl<E: Env> RecordBackend for StoredRecords<E> {
     fn change<'a>(&'a self, plan: TablePlan<'a>) -> BoxFuture<'a, Result<(), NotServed>> {
         Box::pin(async move {
             self.store.change(plan, self.env.unix())?;
-            Ok(self.store.commit().await?)
+            // The changes are in the table, and perhaps in the log.
+            self.store.commit().await.map_err(|error| NotServed::Unknown { cause: error.to_string() })
         })
     }
 

@@ -73,6 +73,51 @@ async fn they_move_into_the_masters_log_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_whose_records_were_moved_is_not_read_again() {
+    let root = tempfile::tempdir().unwrap();
+    store_as_before(root.path()).await;
+    let moved = root.path().join("metadata.moved");
+    fs::rename(root.path().join(METADATA_DIRECTORY), &moved).unwrap();
+    // The removal was interrupted.
+    let first = fs::read_dir(&moved).unwrap().next().unwrap().unwrap();
+    fs::remove_file(first.path()).unwrap();
+    let (mut master, port) = start(root.path(), &[]);
+    assert_eq!(get(port, &format!("/metadata?key={}", KEYS[0])).0, 404);
+    assert!(!moved.exists());
+    assert_eq!(master.stop(Signal::SIGTERM), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_are_kept_with_the_data_of_the_master_that_is_set_aside() {
+    let root = tempfile::tempdir().unwrap();
+    store_as_before(root.path()).await;
+    let data = root.path().join("mcctl").join("mooncake_cluster");
+    fs::create_dir_all(&data).unwrap();
+    fs::rename(root.path().join(METADATA_DIRECTORY), data.join(METADATA_DIRECTORY)).unwrap();
+    let port = free_port();
+    let mut command = command(&[
+        "serve",
+        "master",
+        "--rpc_address=127.0.0.1",
+        "--rpc_port=0",
+        "--metrics_port=0",
+        "--enable_snapshot",
+        "--enable_http_metadata_server",
+        "--http_metadata_server_host=127.0.0.1",
+        &format!("--http_metadata_server_port={port}"),
+    ]);
+    command.env("MOONCAKE_SNAPSHOT_LOCAL_PATH", root.path());
+    let mut master = Service::start(command);
+    master.line_with("Master service started");
+    assert_eq!(get(port, &format!("/metadata?key={}", KEYS[0])).0, 404);
+    assert_eq!(master.stop(Signal::SIGTERM), 0);
+    let names: Vec<String> =
+        fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().any(|name| name.starts_with("metadata.")), "{names:?}");
+    assert!(!data.join(METADATA_DIRECTORY).exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_are_removed_with_the_data_of_the_master() {
     let root = tempfile::tempdir().unwrap();
     store_as_before(root.path()).await;

@@ -38,7 +38,8 @@ fn systemd_accepts_every_unit() {
     }
 }
 
-/// The highest exposure of masters and store nodes, in tenths. A unit without a sandbox has 9.6.
+/// The highest exposure of masters, store nodes and metadata proxies, in tenths. A unit without a
+/// sandbox has 9.6.
 const EXPOSURE_MAX: &str = "30";
 
 /// Whether systemd rates the exposure of the unit at most [`EXPOSURE_MAX`], and its report.
@@ -58,7 +59,8 @@ fn systemd_rates_the_exposure_of_masters_and_nodes_as_low() {
         let out = folder.path().to_str().expect("text");
         mcctl(&["render", "systemd", &fixture(&name), "--out", out]).succeeds();
         for unit in entries(folder.path()).iter().flat_map(|host| entries(&host.join("etc/systemd/system"))) {
-            let is_restricted = ["-master", "-store"].iter().any(|role| unit_name(&unit).contains(role));
+            let is_restricted =
+                ["-master", "-store", "-metadata-proxy"].iter().any(|role| unit_name(&unit).contains(role));
             let (accepted, report) = is_locked_down(&unit);
             // An engine is not restricted, which also shows that the threshold has an effect.
             assert_eq!(accepted, is_restricted, "{name} {}: {report}", unit_name(&unit));

@@ -4,7 +4,8 @@
 use nix::sys::signal::Signal;
 
 use super::ClusterMaster;
-use crate::cli::service::{get, put};
+use crate::cli::command;
+use crate::cli::service::{Service, get, put};
 use crate::etcd::EtcdProcess;
 use crate::peer::process::{PATIENCE, free_port, wait_until};
 
@@ -99,6 +100,29 @@ async fn records_survive_a_restart_of_all_masters() {
     let again = Member::start(&etcd, &[&dir]);
     again.master.wait("a leader", |status| status["serving"] == true);
     assert_eq!(again.get("key"), (200, "value".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd: .ci/run etcd"]
+async fn a_proxy_finds_the_master_that_answers() {
+    let etcd = EtcdProcess::start(&[]).await;
+    let mut leader = Member::start(&etcd, &[]);
+    leader.master.wait("a leader", |status| status["serving"] == true);
+    let standby = Member::start(&etcd, &[]);
+    standby.master.wait("a standby in sync", |status| status["in_sync"] == true);
+    let targets = format!("--forward-to=127.0.0.1:{},127.0.0.1:{}", standby.metadata, leader.metadata);
+    let mut proxy = Service::start(command(&["serve", "metadata", "--host=127.0.0.1", "--port=0", &targets]));
+    let port = proxy.port_after("http://127.0.0.1:");
+    assert_eq!(put(port, "/metadata?key=key", "value"), 200);
+    leader.master.service.signal(Signal::SIGSTOP);
+    // The standby is asked first. It answers from its copy before the proxy's time is over.
+    assert_eq!(get(port, "/metadata?key=key"), (200, "value".to_owned()));
+    leader.master.service.signal(Signal::SIGCONT);
+    wait_until("a write", PATIENCE, || put(port, "/metadata?key=key", "later") == 200);
+    leader.master.service.stop(Signal::SIGKILL);
+    assert_eq!(get(port, "/metadata?key=key"), (200, "later".to_owned()));
+    wait_until("a write", PATIENCE, || put(port, "/metadata?key=key", "last") == 200);
+    assert_eq!(get(port, "/metadata?key=key"), (200, "last".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,8 @@
 //! The metadata service's records of an earlier release, which kept them in a directory of their
 //! own in the master's data directory. They are moved into the master's log once.
+//!
+//! When they are durable in the log, the directory is renamed, so that no start reads it again, and
+//! then removed. The next start completes an interrupted removal.
 
 use std::borrow::Cow;
 use std::fs;
@@ -14,9 +17,12 @@ use mcctl_journal::{DataDir, ExistingDataChoice};
 use mcctl_metadata::backend::NotServed;
 use mcctl_metadata::change::MetadataChange;
 use mcctl_metadata::records::MetadataTable;
-use mcctl_metadata::{open_data_dir, read_records};
-use mcctl_sys::env::{Env, RealEnv};
+use mcctl_metadata::{METADATA_DIRECTORY, VALUE_BYTES_MAX, open_data_dir, read_records};
+use mcctl_sys::env::{RealEnv, wall_clock};
+use mcctl_wire::json::file_name_of;
 
+/// The directory whose records are in the log.
+const MOVED_DIRECTORY: &str = "metadata.moved";
 /// Maximum size of the records in one change of the log, unless one record is larger.
 const CHANGE_BYTES: usize = 1 << 20;
 
@@ -28,7 +34,8 @@ pub(super) struct EarlierRecords {
 
 impl EarlierRecords {
     /// Reads the records, if there are any and the plan is to keep them. Otherwise, moves or
-    /// removes them like the data of the master, whose directory is open as `dir`.
+    /// removes them like the data of the master, whose directory is open as `dir`. Waits for the
+    /// disk.
     ///
     /// # Errors
     /// The directory is damaged or of an unknown version, or the disk reports an error.
@@ -39,40 +46,51 @@ impl EarlierRecords {
     ) -> Result<Option<EarlierRecords>, MasterProcessError> {
         let records = plan.of_records();
         let path = records.path.clone();
+        let failed = |error: io::Error| not_imported(&path, format!("cannot move or remove it: {error}"));
+        remove(&plan.directory.path.join(MOVED_DIRECTORY)).map_err(failed)?;
         if !path.is_dir() {
             return Ok(None);
         }
-        match (plan.directory.existing, dir.set_aside()) {
-            (ExistingDataChoice::Restore, _) => {
+        match plan.directory.existing {
+            ExistingDataChoice::Restore => {
                 let found = open_data_dir(&records, env).map_err(Into::into).and_then(|dir| read_records(&dir))?;
-                return Ok(Some(EarlierRecords { path, records: found }));
+                if let Some((key, value)) = found.iter().find(|(_, value)| value.len() > VALUE_BYTES_MAX) {
+                    let (key, bytes) = (key.escape_ascii(), value.len());
+                    return Err(not_imported(
+                        &path,
+                        format!("record {key} has {bytes} bytes, more than {VALUE_BYTES_MAX}"),
+                    ));
+                }
+                Ok(Some(EarlierRecords { path, records: found }))
             }
-            (ExistingDataChoice::SetAside, Some(subdirectory)) => {
-                let to = plan.directory.path.join(subdirectory).join(mcctl_metadata::METADATA_DIRECTORY);
-                fs::rename(&path, to).map_err(|error| in_the_way(&path, error))?;
+            ExistingDataChoice::SetAside => {
+                let to = match dir.set_aside() {
+                    Some(subdirectory) => plan.directory.path.join(subdirectory).join(METADATA_DIRECTORY),
+                    None => path.with_extension(file_name_of(wall_clock(env))),
+                };
+                rename(&path, &to).map(|()| None).map_err(failed)
             }
-            (ExistingDataChoice::SetAside, None) => {}
-            (ExistingDataChoice::Discard, _) => fs::remove_dir_all(&path).map_err(|error| in_the_way(&path, error))?,
+            ExistingDataChoice::Discard => {
+                let moved = plan.directory.path.join(MOVED_DIRECTORY);
+                rename(&path, &moved).and_then(|()| remove(&moved)).map(|()| None).map_err(failed)
+            }
         }
-        Ok(None)
     }
 
-    /// Writes the records to the master's log, and removes their directory when they are durable. A
-    /// start that was interrupted in between does the same again.
+    /// Writes the records to the master's log, and removes their directory when they are durable.
+    /// If a start ends before, the next one does the same again.
     ///
     /// # Errors
-    /// The log cannot be written, or the directory cannot be removed.
-    pub(super) async fn import<E: Env>(self, master: &MasterHandle<E>) -> Result<(), MasterProcessError> {
-        let stopped = |error: NotServed| MasterProcessError::RecordsNotImported {
-            path: self.path.clone(),
-            problem: error.to_string(),
-        };
+    /// The log cannot be written, or the directory cannot be renamed.
+    pub(super) async fn import(self, master: &MasterHandle<RealEnv>) -> Result<(), MasterProcessError> {
+        let EarlierRecords { path, records } = self;
+        let stopped = |error: NotServed| not_imported(&path, error.to_string());
         let put = |(key, value): &(Bytes, Bytes)| MetadataChange::Put {
             key: Cow::Owned(key.to_vec()),
             value: Cow::Owned(value.to_vec()),
         };
         let log = master.metadata_records();
-        let mut rest = self.records.as_slice();
+        let mut rest = records.as_slice();
         while !rest.is_empty() {
             let mut bytes = 0;
             let fits = |(key, value): &&(Bytes, Bytes)| {
@@ -86,22 +104,38 @@ impl EarlierRecords {
             rest = later;
         }
         if !master.sync().await {
-            return Err(stopped(NotServed::Stopping));
+            return Err(not_imported(&path, "the log cannot be written".to_owned()));
         }
-        fs::remove_dir_all(&self.path).map_err(|error| in_the_way(&self.path, error))?;
+        let moved = path.with_file_name(MOVED_DIRECTORY);
+        let failed = |error: io::Error| not_imported(&path, format!("cannot rename it: {error}"));
+        rename(&path, &moved).map_err(failed)?;
         tracing::info!(
-            records = self.records.len(),
-            directory = %self.path.display(),
+            records = records.len(),
+            directory = %path.display(),
             "metadata records moved from their own directory into the master's log"
         );
+        if let Err(error) = remove(&moved) {
+            tracing::warn!(%error, directory = %moved.display(), "cannot remove this directory, which is no longer used");
+        }
         Ok(())
     }
 }
 
-/// A directory that remains would be imported again at the next start, over newer records.
-fn in_the_way(path: &Path, error: io::Error) -> MasterProcessError {
-    MasterProcessError::RecordsNotImported {
-        path: path.to_owned(),
-        problem: format!("cannot move or remove it: {error}"),
+/// Renames a directory, and makes this durable.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    let parents = [from, to].map(|path| path.parent().unwrap_or(Path::new("/")));
+    parents.iter().try_for_each(|parent| fs::File::open(parent)?.sync_all())
+}
+
+/// Removes a directory, if it exists.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
+}
+
+fn not_imported(path: &Path, problem: String) -> MasterProcessError {
+    MasterProcessError::RecordsNotImported { path: path.to_owned(), problem }
 }

@@ -25,6 +25,9 @@ pub struct RepeatedCall {
     /// The earlier change must be durable, in every mode, before the caller gets a response
     /// ([`ClosedChange::needs_sync`]).
     pub needs_sync: bool,
+    /// In a cluster, the required standbys must have it, in every mode
+    /// ([`ClosedChange::needs_standby`]).
+    pub needs_standby: bool,
 }
 
 /// A complete change, to be appended to the log.
@@ -77,8 +80,11 @@ impl RecordBuffer {
 
     /// Adds a call that repeats an earlier one.
     pub(crate) fn repeat(&mut self, call: RepeatedCall) {
-        let needs_sync = call.needs_sync || self.repeated.is_some_and(|repeated| repeated.needs_sync);
-        self.repeated = Some(RepeatedCall { needs_sync });
+        let before = self.repeated.unwrap_or(RepeatedCall { needs_sync: false, needs_standby: false });
+        self.repeated = Some(RepeatedCall {
+            needs_sync: before.needs_sync || call.needs_sync,
+            needs_standby: before.needs_standby || call.needs_standby,
+        });
     }
 
     /// Returns whether a call was repeated since the last one that this function returned.

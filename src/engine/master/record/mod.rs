@@ -51,8 +51,8 @@ pub enum DataFormat {
     V3 = 3,
 }
 
-/// The format that a master writes by default, except for the records of the metadata service:
-/// earlier releases can read it.
+/// The format that a master writes by default. Earlier releases can read it. Records of the
+/// metadata service always have [`DataFormat::V3`].
 pub const DATA_FORMAT: DataFormat = DataFormat::V1;
 /// The newest format that this build reads and writes.
 pub const DATA_FORMAT_NEWEST: DataFormat = DataFormat::V3;

@@ -72,15 +72,16 @@ impl<E: Env> MasterHandle<E> {
         self.shared.call(None, |call| work(call))
     }
 
-    /// Waits until all changes so far are durable, if there is a log. Returns false if they cannot
-    /// be stored.
-    pub async fn sync(&self) -> bool {
-        let Some(log) = self.shared.current_log() else { return true };
+    /// Waits until all changes so far are durable. Returns false if they cannot be stored, or are
+    /// only in memory.
+    pub(crate) async fn sync(&self) -> bool {
+        let Some(log) = self.shared.current_log() else { return false };
         let last = log.writer.appended();
-        match log.commit(Receipt { last, needs_sync: last, ..Receipt::default() }) {
+        let is_stored = match log.commit(Receipt { last, needs_sync: last, ..Receipt::default() }) {
             Some(stored) => stored.await,
             None => true,
-        }
+        };
+        is_stored && !log.memory_only()
     }
 
     /// Reads the state. The result may show changes that are not stored yet.

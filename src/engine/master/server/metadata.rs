@@ -5,6 +5,7 @@
 //! for reads while no leader can be reached.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -17,9 +18,11 @@ use mcctl_election::ha::planted::{HaMistake, is_planted};
 use mcctl_metadata::backend::{NotServed, RecordBackend, TablePlan};
 use mcctl_metadata::records::SharedTable;
 use mcctl_net::rpc::{Admitted, Receipt, RpcService};
-use mcctl_sys::env::Env;
+use mcctl_sys::env::{Env, deadline};
 use mcctl_wire::Method;
 
+/// Maximum time for which a write waits for a hand-over, an election or the disk of the log.
+const ADMISSION_MAX: Duration = Duration::from_secs(1);
 /// A call that changes something, and one that does not: records are served when these are.
 const LIKE_A_WRITE: Method = Method::PutStart;
 const LIKE_A_READ: Method = Method::ExistKey;
@@ -48,49 +51,51 @@ impl<E: Env> MasterShared<E> {
         }
     }
 
-    fn record(&self, key: &[u8]) -> Option<Bytes> {
-        self.metadata().lock().get(key)
+    /// Waits until a call like this one can be processed.
+    ///
+    /// # Errors
+    /// This master does not lead, or the wait is too long.
+    async fn admitted(&self, like: Method) -> Result<(), NotServed> {
+        match deadline(&self.env, ADMISSION_MAX, self.admission(like)).await {
+            Ok(Admitted::Proceed) => Ok(()),
+            Ok(Admitted::Close | Admitted::Forward(_)) => Err(self.not_served()),
+            Err(_) => Err(NotServed::Waiting),
+        }
     }
 }
 
 impl<E: Env> RecordBackend for MasterShared<E> {
     fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Bytes>, NotServed>> {
         Box::pin(async move {
-            // Before the read: a later term may belong to another state.
-            let term = self.ha.as_ref().map_or(0, |ha| ha.gate.term());
-            if self.ha.is_some() && !(term % 2 == 1 && self.admits(LIKE_A_READ)) {
-                return match self.last_known(key).filter(|_| is_planted(HaMistake::RecordReadFromCopy)) {
-                    Some(found) => Ok(found),
-                    None => Err(self.not_served()),
-                };
+            // A master that does not lead answers at once: the leader does not wait.
+            if self.ha.is_some() && !self.admits(LIKE_A_READ) {
+                let planted = is_planted(HaMistake::RecordReadFromCopy);
+                return self.last_known(key).filter(|_| planted).ok_or_else(|| self.not_served());
             }
-            let found = self.record(key);
-            match self.committed(Receipt { term, ..Receipt::default() }).await {
-                true => Ok(found),
-                false => Err(self.not_served()),
-            }
+            let read = |state: &mut MasterState| state.metadata_record(key);
+            let (found, receipt) = self.call(None, |call| call.0.with_state(|state, _, _| read(state)));
+            if self.committed(receipt).await { Ok(found) } else { Err(self.not_served()) }
         })
     }
 
     fn change<'a>(&'a self, plan: TablePlan<'a>) -> BoxFuture<'a, Result<(), NotServed>> {
         Box::pin(async move {
-            match self.admission(LIKE_A_WRITE).await {
-                Admitted::Proceed => {}
-                Admitted::Close | Admitted::Forward(_) => return Err(self.not_served()),
-            }
+            self.admitted(LIKE_A_WRITE).await?;
             let change = |state: &mut MasterState| state.change_metadata(plan);
             let ((), receipt) = self.call(None, |call| call.0.with_state(|state, _, _| change(state)));
             match self.committed(receipt).await {
                 true => Ok(()),
-                false if self.ha.is_some() => Err(NotServed::Unknown),
-                false => Err(NotServed::Stopping),
+                false if self.ha.is_some() => {
+                    Err(NotServed::Unknown { cause: "this master no longer leads the cluster".to_owned() })
+                }
+                false => Err(NotServed::Unknown { cause: "the log cannot be written".to_owned() }),
             }
         })
     }
 
     fn last_known(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let ha = self.ha.as_ref()?;
-        ha.view(self.env.boottime()).in_sync.then(|| self.record(key))
+        ha.view(self.env.boottime()).in_sync.then(|| self.metadata_table().lock().get(key))
     }
 
     /// The leader, and the standbys in sync. Kubernetes stops the leader only if another master is
@@ -102,6 +107,6 @@ impl<E: Env> RecordBackend for MasterShared<E> {
     }
 
     fn table(&self) -> SharedTable {
-        self.metadata()
+        self.metadata_table()
     }
 }

@@ -142,13 +142,13 @@ impl<E: Env> MasterShared<E> {
     }
 
     /// The metadata service's records.
-    pub(super) fn metadata(&self) -> SharedTable {
+    pub(super) fn metadata_table(&self) -> SharedTable {
         self.metadata.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Uses these records of the metadata service from now on, because another copy of the state
     /// replaces the present one.
-    pub(super) fn set_metadata(&self, records: SharedTable) {
+    pub(super) fn set_metadata_table(&self, records: SharedTable) {
         *self.metadata.lock().unwrap_or_else(PoisonError::into_inner) = records;
     }
 

@@ -194,6 +194,6 @@ fn unavailable(what: &str, errors: &[String]) -> Response {
 const SHOWN_MAX: usize = 120;
 
 /// Several targets may have to be tried, each within
-/// [`FORWARD_LIMIT`](crate::forward::FORWARD_LIMIT).
+/// [`PROXY_LIMIT`](crate::forward::PROXY_LIMIT).
 const LIMITS: HttpLimits =
     HttpLimits { body_bytes_max: VALUE_BYTES_MAX, bodies_bytes_max: 8 * VALUE_BYTES_MAX, ..HttpLimits::SMALL };

@@ -122,7 +122,7 @@ impl HaHub {
         *self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
-    /// Forgets the address, unless it is that of `leader`.
+    /// Drops the address, unless it is that of `leader`.
     fn keep_leader_metadata(&self, leader: Option<MemberId>) {
         let mut known = self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner);
         known.take_if(|(id, _)| Some(*id) != leader);
@@ -178,7 +178,7 @@ impl HaHub {
         if let Some(repeated) = state.take_repeated() {
             let needs_sync = log.map_or(0, |log| log.sync_of_repeated(repeated));
             let last = self.tail.appended();
-            let needs_standby = if repeated.needs_sync { last } else { 0 };
+            let needs_standby = if repeated.needs_standby { last } else { 0 };
             receipt.merge(Receipt { term, last, needs_sync, needs_standby });
         }
         receipt

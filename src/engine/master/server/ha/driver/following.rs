@@ -112,13 +112,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if !is_following {
             return self.wait_to_connect();
         }
-        if opening.welcome.leader == followed.leader.id {
-            self.context.hub.set_leader_metadata(opening.welcome.leader, opening.welcome.metadata.clone());
+        let leader = followed.leader.id;
+        if opening.welcome.leader == leader {
+            self.context.hub.set_leader_metadata(leader, opening.welcome.metadata.clone());
         }
-        let Some(followed) = &mut self.followed else { return };
         match &opening.welcome.start {
             StreamStart::Refused(why) => self.retry(format!("the leader refuses: {why}")),
-            _ if opening.welcome.leader != followed.leader.id => {
+            _ if opening.welcome.leader != leader => {
                 self.retry("the leader has restarted with a new copy".to_owned());
             }
             StreamStart::Snapshot if !self.copy.is_replaceable() && self.replacement.is_none() => {

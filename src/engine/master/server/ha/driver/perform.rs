@@ -132,7 +132,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Makes the records of the copy those that the metadata service reads.
     pub(super) fn publish_metadata(&mut self) {
         if let Some(standby) = self.copy.following() {
-            self.context.shared.set_metadata(standby.metadata().clone());
+            self.context.shared.set_metadata_table(standby.metadata().clone());
         }
     }
 

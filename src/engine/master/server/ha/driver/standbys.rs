@@ -63,10 +63,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// The reason for which a standby cannot follow; `None` if it can.
     fn refusal(&self, hello: &Hello) -> Option<String> {
         let settings = &self.context.settings;
-        let own = match settings.metadata {
-            Some(_) => settings.format.max(DataFormat::V3),
-            None => settings.format,
-        };
+        let has_records = settings.metadata.is_some() || !self.context.shared.metadata_table().lock().is_empty();
+        let own = if has_records { settings.format.max(DataFormat::V3) } else { settings.format };
         let own = own.number();
         if hello.cluster != settings.cluster {
             Some(format!("this is a master of the cluster {}, not of {}", settings.cluster, hello.cluster))

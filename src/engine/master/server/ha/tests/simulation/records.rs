@@ -98,6 +98,10 @@ impl World {
         if epoch == self.records.epoch && found < floor || found > self.records.sent {
             return Err(Violation::OldRecord { node, floor, found });
         }
+        if epoch == self.records.epoch {
+            // What was shown must not be lost.
+            self.records.acked = self.records.acked.max(found);
+        }
         Ok(())
     }
 }
