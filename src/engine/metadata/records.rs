@@ -79,7 +79,7 @@ pub enum WriteOutcome {
     /// The record already has exactly this value.
     Unchanged,
     /// Another process owns the name. If `owner` does not respond, call
-    /// [`MetadataTable::take_over`].
+    /// [`MetadataTable::plan_take_over`].
     Conflict {
         /// Address of the owner's handshake port; `None` if the record does not contain it.
         owner: Option<HostPort>,
@@ -115,7 +115,7 @@ impl TableImage {
     }
 }
 
-/// The records that [`MetadataTable::remove_segment`] removed.
+/// The records that [`MetadataTable::plan_remove_segment`] removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovedRecords {
     pub ram: bool,
@@ -128,14 +128,8 @@ impl MetadataTable {
         self.records.get(key).map(|record| record.value.clone())
     }
 
-    /// Writes `value` under `key`, unless `key` may belong to a live owner.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> WriteOutcome {
-        let planned = self.plan_put(key, value);
-        self.perform(planned)
-    }
-
-    /// Decides on a [`MetadataTable::put`]. Changes no record, but an owner that writes the same
-    /// value again no longer counts as expired.
+    /// Decides on a write of `value` under `key`, which may belong to a live owner. Changes no
+    /// record, but an owner that writes the same value again no longer counts as expired.
     pub fn plan_put<'a>(&mut self, key: &'a [u8], value: &'a [u8]) -> PlannedWrite<'a> {
         let Some(record) = self.records.get_mut(key) else { return self.plan_write(key, value, false) };
         let is_same = record.value == value;
@@ -158,25 +152,14 @@ impl MetadataTable {
         self.plan_write(key, value, true)
     }
 
-    /// Writes `value` once the owner of `key` has failed to respond to a probe, and removes the
-    /// owner's segment descriptor. If the record is no longer `current`, another write came first,
-    /// and this becomes a normal [`MetadataTable::put`].
-    pub fn take_over(&mut self, key: &[u8], current: &[u8], value: &[u8]) -> WriteOutcome {
-        let planned = self.plan_take_over(key, current, value);
-        self.perform(planned)
-    }
-
-    /// Decides on a [`MetadataTable::take_over`], like [`MetadataTable::plan_put`].
+    /// Decides on a write of `value` once the owner of `key` has failed to respond to a probe. The
+    /// owner's segment descriptor is removed. If the record is no longer `current`, another write
+    /// came first, and this becomes a [`MetadataTable::plan_put`].
     pub fn plan_take_over<'a>(&mut self, key: &'a [u8], current: &[u8], value: &'a [u8]) -> PlannedWrite<'a> {
         match self.records.get(key) {
             Some(record) if record.value == *current && value != current => self.plan_write(key, value, true),
             _ => self.plan_put(key, value),
         }
-    }
-
-    /// Removes the record under `key`. Returns false if it did not exist.
-    pub fn remove(&mut self, key: &[u8]) -> bool {
-        self.plan_remove(key).is_some_and(|change| self.apply(&change))
     }
 
     /// The change that removes the record under `key`, if it exists.
@@ -202,29 +185,13 @@ impl MetadataTable {
         }
     }
 
-    fn perform(&mut self, planned: PlannedWrite<'_>) -> WriteOutcome {
-        for change in &planned.changes {
-            self.apply(change);
-        }
-        planned.outcome
-    }
-
     /// Copies all records. The copy shares their bytes.
     pub fn image(&self) -> TableImage {
         let copy = |(key, record): (&Bytes, &MetadataRecord)| (record.written, key.clone(), record.value.clone());
         TableImage(self.records.iter().map(copy).collect())
     }
 
-    /// Removes all records that belong to the owner of `name`.
-    pub fn remove_segment(&mut self, keys: &KeySpace, name: &str) -> RemovedRecords {
-        let (removed, changes) = self.plan_remove_segment(keys, name);
-        for change in &changes {
-            self.apply(change);
-        }
-        removed
-    }
-
-    /// Decides on a [`MetadataTable::remove_segment`].
+    /// Decides on the removal of all records that belong to the owner of `name`.
     pub fn plan_remove_segment(&self, keys: &KeySpace, name: &str) -> (RemovedRecords, Vec<MetadataChange<'static>>) {
         let keys = [keys.ram_key(name), keys.rpc_meta_key(name)];
         let [ram, rpc_meta] = keys.each_ref().map(|key| self.records.contains_key(key.as_bytes()));

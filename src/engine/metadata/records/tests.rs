@@ -2,6 +2,44 @@
 
 use super::*;
 
+/// Writes as one step, as the service makes them.
+impl MetadataTable {
+    /// Writes `value` under `key`, unless `key` may belong to a live owner.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> WriteOutcome {
+        let planned = self.plan_put(key, value);
+        self.perform(planned)
+    }
+
+    /// Writes `value` once the owner of `key` has failed to respond to a probe, and removes the
+    /// owner's segment descriptor. If the record is no longer `current`, another write came first,
+    /// and this becomes a normal [`MetadataTable::put`].
+    pub(crate) fn take_over(&mut self, key: &[u8], current: &[u8], value: &[u8]) -> WriteOutcome {
+        let planned = self.plan_take_over(key, current, value);
+        self.perform(planned)
+    }
+
+    /// Removes the record under `key`. Returns false if it did not exist.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        self.plan_remove(key).is_some_and(|change| self.apply(&change))
+    }
+
+    fn perform(&mut self, planned: PlannedWrite<'_>) -> WriteOutcome {
+        for change in &planned.changes {
+            self.apply(change);
+        }
+        planned.outcome
+    }
+
+    /// Removes all records that belong to the owner of `name`.
+    pub(crate) fn remove_segment(&mut self, keys: &KeySpace, name: &str) -> RemovedRecords {
+        let (removed, changes) = self.plan_remove_segment(keys, name);
+        for change in &changes {
+            self.apply(change);
+        }
+        removed
+    }
+}
+
 const RPC: &[u8] = b"mooncake/rpc_meta/a";
 const RAM: &[u8] = b"mooncake/ram/a";
 
