@@ -101,6 +101,12 @@ impl MetadataDataPlan {
             false => "add --discard-data once: the service then starts without records".to_owned(),
         };
         let failure = match error {
+            MetadataJournalError::Journal(JournalError::OtherCluster { found, .. })
+                if self.is_embedded && found == NO_CLUSTER =>
+            {
+                Failure::usage("the data directory contains that of a separate metadata service (serve metadata)")
+                    .next(format!("move {directory} to another place"))
+            }
             MetadataJournalError::Journal(JournalError::OtherCluster { found, .. }) => {
                 let failure = Failure::usage(format!("the data directory belongs to another service, of '{found}'"));
                 match self.is_embedded {

@@ -49,6 +49,7 @@ pub use disk::DiskStorage;
 pub use error::{Corruption, JournalError, WrittenBy};
 pub use header::JOURNAL_FORMAT;
 pub use log_end::TornTail;
+pub use names::{IDENTITY as IDENTITY_FILE, is_journal_file};
 pub use options::{DiskErrorPolicy, ParseDiskErrorPolicyError, ParseSyncModeError, SyncMode};
 pub use plan::{BOOT_ID_PATH, DataDirPlan, ExistingDataChoice};
 pub use planted::JournalMistake;

@@ -1,7 +1,7 @@
 //! The names of the files in a data directory.
 
 /// The file that identifies the directory.
-pub(super) const IDENTITY: &str = "identity.json";
+pub const IDENTITY: &str = "identity.json";
 /// The file that states whether the directory is valid.
 pub(super) const VALIDITY: &str = "validity";
 /// The file that the operating system's lock is on.
@@ -18,6 +18,13 @@ pub(super) const EMPTYING: &str = "emptying-to-";
 
 const LOG: &str = "log-";
 const SNAPSHOT: &str = "snapshot-";
+
+/// Whether a file with this name may be one of a data directory.
+pub fn is_journal_file(name: &str) -> bool {
+    let name = name.strip_suffix(TEMPORARY).unwrap_or(name);
+    [IDENTITY, VALIDITY, LOCK, NOTE, FLUSHED].contains(&name)
+        || [EMPTYING, LOG, SNAPSHOT].iter().any(|prefix| name.starts_with(prefix))
+}
 
 /// The name of the log file `number`.
 pub(super) fn log_name(number: u64) -> String {

@@ -73,6 +73,9 @@ pub enum NotServed {
         /// not known.
         leader: Option<String>,
     },
+    /// The request could not be passed on to the master that leads.
+    #[error("this master does not lead the cluster, and cannot forward the request: {problem}")]
+    NotForwarded { problem: String },
     /// The write may have taken effect, or may still take effect.
     #[error("the result of this request is not known: {cause}")]
     Unknown {

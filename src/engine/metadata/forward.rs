@@ -69,13 +69,16 @@ pub(crate) fn is_proxied(request: &HttpRequest) -> bool {
 }
 
 impl MetadataForwarder {
-    /// Creates a forwarder from a master to the leader. Requests are marked ([`is_forwarded`]).
+    /// Creates a forwarder from a master to the leader. Requests are marked ([`is_forwarded`]), and
+    /// have only the token that they were received with.
     /// Without certificates in `credentials`, `https://` uses those that the host trusts.
     ///
     /// # Errors
     /// [`MetadataError::BadUrl`] or [`MetadataError::Setup`] if the HTTP library cannot be set up.
     pub fn new(credentials: &HttpCredentials) -> Result<MetadataForwarder, MetadataError> {
-        MetadataForwarder::marking(credentials, FORWARDED, LEADER_LIMIT)
+        // A request without a token was accepted without one, so it gets none here.
+        let forwarder = MetadataForwarder::marking(credentials, FORWARDED, LEADER_LIMIT)?;
+        Ok(MetadataForwarder { authorization: None, ..forwarder })
     }
 
     /// Creates a forwarder from a proxy to masters, which may forward the requests once more.
@@ -175,7 +178,11 @@ pub(crate) fn was_sent(error: &reqwest::Error) -> bool {
 /// The cause of `error`, in a few words.
 fn reason(error: reqwest::Error, limit: Duration) -> String {
     if let Some(mistake) = TlsMistake::of_client(&error) {
-        return format!("{mistake}; {}", mistake.remedy());
+        // Services have variables instead of the flags of the commands.
+        let remedy =
+            mistake.remedy().replace("--ca FILE or MCCTL_CA", "MCCTL_CA").replace("--ca and MCCTL_CA", "MCCTL_CA");
+        let remedy = remedy.replace("--client-cert and --client-key", "MCCTL_CLIENT_CERT and MCCTL_CLIENT_KEY");
+        return format!("{mistake}; {remedy}");
     }
     match (error.is_timeout(), error.is_connect()) {
         (true, true) => format!("no connection within {}", RoundedDuration(limit / 2)),

@@ -13,7 +13,7 @@ mod forwarding;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::backend::{NotServed, RecordBackend};
 use crate::forward::MetadataForwarder;
-use crate::records::{MetadataTable, PlannedWrite, RemovedRecords, SharedTable, WriteOutcome};
+use crate::records::{KEY_BYTES_MAX, MetadataTable, PlannedWrite, RemovedRecords, SharedTable, WriteOutcome};
 use crate::restore::{MetadataJournalError, MetadataRestoreReport};
 use crate::store::{RecordStore, RecordThreads, StoredRecords, record_options};
 use crate::{KeySpace, VALUE_BYTES_MAX, probe};
@@ -63,6 +63,8 @@ struct MetadataShared<E> {
     /// probe.
     probes: Semaphore,
     requests: OnceLock<Arc<Requests>>,
+    /// Why the last request could not be forwarded. It was logged.
+    last_problem: Mutex<String>,
 }
 
 impl<E> fmt::Debug for MetadataShared<E> {
@@ -126,7 +128,16 @@ impl<E: Env> MetadataService<E> {
         let probes = Semaphore::new(PROBES_MAX);
         let requests = OnceLock::new();
         MetadataService {
-            shared: Arc::new(MetadataShared { env, parsing, keys, backend, forwarder, probes, requests }),
+            shared: Arc::new(MetadataShared {
+                env,
+                parsing,
+                keys,
+                backend,
+                forwarder,
+                probes,
+                requests,
+                last_problem: Mutex::default(),
+            }),
         }
     }
 
@@ -317,6 +328,11 @@ impl<E: Env> MetadataShared<E> {
                 WriteOutcome::Conflict { .. } => {
                     answer(StatusCode::BAD_REQUEST, "", "Duplicate rpc_meta key not allowed")
                 }
+                WriteOutcome::Full if key.len() > KEY_BYTES_MAX => answer(
+                    StatusCode::INSUFFICIENT_STORAGE,
+                    "",
+                    format!("the key is longer than {KEY_BYTES_MAX} bytes"),
+                ),
                 WriteOutcome::Full => answer(StatusCode::INSUFFICIENT_STORAGE, "", "metadata table is full"),
             },
             _ => match self.remove(key).await? {

@@ -88,6 +88,24 @@ async fn a_directory_whose_records_were_moved_is_not_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_others_are_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let foreign = root.path().join(METADATA_DIRECTORY).join("notes.txt");
+    fs::create_dir(foreign.parent().unwrap()).unwrap();
+    fs::write(&foreign, "text").unwrap();
+    let (mut master, _) = start(root.path(), &[]);
+    assert_eq!(master.stop(Signal::SIGTERM), 0);
+    assert!(foreign.exists(), "the directory contains no records");
+    store_as_before(root.path()).await;
+    let (mut master, port) = start(root.path(), &[]);
+    assert_eq!(get(port, &format!("/metadata?key={}", KEYS[0])), (200, KEYS[0].to_owned()));
+    assert_eq!(master.stop(Signal::SIGTERM), 0);
+    let left = fs::read_dir(root.path().join("metadata.moved")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["notes.txt"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_are_kept_with_the_data_of_the_master_that_is_set_aside() {
     let root = tempfile::tempdir().unwrap();
     store_as_before(root.path()).await;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::MasterHandle;
 use crate::process::{MasterDataPlan, MasterProcessError};
-use mcctl_journal::{DataDir, ExistingDataChoice};
+use mcctl_journal::{DataDir, ExistingDataChoice, IDENTITY_FILE, is_journal_file};
 use mcctl_metadata::backend::NotServed;
 use mcctl_metadata::change::MetadataChange;
 use mcctl_metadata::records::MetadataTable;
@@ -33,25 +33,27 @@ pub(super) struct EarlierRecords {
 }
 
 impl EarlierRecords {
-    /// Reads the records, if there are any and the plan is to keep them. Otherwise, moves or
-    /// removes them like the data of the master, whose directory is open as `dir`. Waits for the
-    /// disk.
+    /// Reads the records, if there are any, the plan is to keep them, and a metadata service uses
+    /// them (`is_used`). If the plan is another one, moves or removes them like the data of the
+    /// master, whose directory is open as `dir`. Waits for the disk.
     ///
     /// # Errors
     /// The directory is damaged or of an unknown version, or the disk reports an error.
     pub(super) fn read(
         plan: &MasterDataPlan,
         dir: &DataDir,
+        is_used: bool,
         env: &RealEnv,
     ) -> Result<Option<EarlierRecords>, MasterProcessError> {
         let records = plan.of_records();
         let path = records.path.clone();
         let failed = |error: io::Error| not_imported(&path, format!("cannot move or remove it: {error}"));
-        remove(&plan.directory.path.join(MOVED_DIRECTORY)).map_err(failed)?;
-        if !path.is_dir() {
+        remove_moved(&plan.directory.path.join(MOVED_DIRECTORY));
+        if !path.join(IDENTITY_FILE).is_file() {
             return Ok(None);
         }
         match plan.directory.existing {
+            ExistingDataChoice::Restore if !is_used => Ok(None),
             ExistingDataChoice::Restore => {
                 let found = open_data_dir(&records, env).map_err(Into::into).and_then(|dir| read_records(&dir))?;
                 if let Some((key, value)) = found.iter().find(|(_, value)| value.len() > VALUE_BYTES_MAX) {
@@ -72,7 +74,9 @@ impl EarlierRecords {
             }
             ExistingDataChoice::Discard => {
                 let moved = plan.directory.path.join(MOVED_DIRECTORY);
-                rename(&path, &moved).and_then(|()| remove(&moved)).map(|()| None).map_err(failed)
+                rename(&path, &moved).map_err(failed)?;
+                remove_moved(&moved);
+                Ok(None)
             }
         }
     }
@@ -114,9 +118,7 @@ impl EarlierRecords {
             directory = %path.display(),
             "metadata records moved from their own directory into the master's log"
         );
-        if let Err(error) = remove(&moved) {
-            tracing::warn!(%error, directory = %moved.display(), "cannot remove this directory, which is no longer used");
-        }
+        remove_moved(&moved);
         Ok(())
     }
 }
@@ -128,14 +130,75 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
     parents.iter().try_for_each(|parent| fs::File::open(parent)?.sync_all())
 }
 
-/// Removes a directory, if it exists.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
+/// Removes a directory of records that is no longer used.
+fn remove_moved(path: &Path) {
+    if let Err(error) = remove(path) {
+        tracing::warn!(%error, directory = %path.display(), "cannot remove this directory, which is no longer used");
     }
+}
+
+/// Removes a directory of records, if it exists. Files of others in it stay.
+fn remove(path: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_file() && entry.file_name().to_str().is_some_and(is_journal_file) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir(path)
 }
 
 fn not_imported(path: &Path, problem: String) -> MasterProcessError {
     MasterProcessError::RecordsNotImported { path: path.to_owned(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::server::MasterData;
+    use crate::{DATA_FORMAT, MasterConfig, MasterServer};
+    use mcctl_base::HostPort;
+    use mcctl_journal::{
+        CommitLogOptions, DataDirOptions, DiskErrorPolicy, DiskFault, ExistingData, SimulatedStorage, StorageOperation,
+        Uuid,
+    };
+
+    #[tokio::test]
+    async fn records_stay_where_they_are_if_the_log_is_given_up() {
+        let disk = SimulatedStorage::new(1);
+        let open = DataDirOptions {
+            cluster_id: "c",
+            boot_id: disk.boot_id(),
+            new_uuid: Uuid(1),
+            existing: ExistingData::Keep,
+        };
+        let dir = DataDir::open(Arc::new(disk.clone()), &open).unwrap();
+        let options = CommitLogOptions { on_error: DiskErrorPolicy::ContinueMemoryOnly, ..CommitLogOptions::default() };
+        let data = MasterData { dir, options, format: DATA_FORMAT };
+        let mut config = MasterConfig::new(HostPort::new("127.0.0.1", 0));
+        config.threads = 1;
+        let master = MasterServer::start_with(config, Some(data), RealEnv::new()).await.unwrap();
+        let root = std::env::temp_dir().join(format!("earlier-records-{}", std::process::id()));
+        let path = root.join(METADATA_DIRECTORY);
+        fs::create_dir_all(&path).unwrap();
+        disk.set_fault(Some(DiskFault {
+            operation: StorageOperation::Write,
+            after: 0,
+            errno: 28,
+            is_permanent: false,
+        }));
+        let records = vec![(Bytes::from_static(b"k"), Bytes::from_static(b"v"))];
+        let imported = EarlierRecords { path: path.clone(), records }.import(&master.handle()).await;
+        let is_kept = path.is_dir();
+        fs::remove_dir_all(&root).unwrap();
+        assert!(matches!(imported, Err(MasterProcessError::RecordsNotImported { .. })));
+        assert!(is_kept);
+        master.stop().await.unwrap();
+    }
 }

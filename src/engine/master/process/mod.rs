@@ -176,9 +176,7 @@ impl MasterProcess {
             None => None,
             Some(plan) => {
                 let data = open(&plan, &env).map_err(MasterError::Data)?;
-                if metadata.is_some() {
-                    earlier = EarlierRecords::read(&plan, &data.dir, &env)?;
-                }
+                earlier = EarlierRecords::read(&plan, &data.dir, metadata.is_some(), &env)?;
                 if earlier.is_some() && cluster.is_some() {
                     return Err(MasterProcessError::RecordsOfSingleMaster(plan.of_records().path));
                 }

@@ -15,6 +15,7 @@ use crate::server::handle::MasterHandle;
 use crate::server::shared::MasterShared;
 use crate::state::MasterState;
 use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_journal::LogOutcome;
 use mcctl_metadata::backend::{NotServed, RecordBackend, TablePlan};
 use mcctl_metadata::records::SharedTable;
 use mcctl_net::rpc::{Admitted, Receipt, RpcService};
@@ -48,6 +49,14 @@ impl<E: Env> MasterShared<E> {
         match &self.ha {
             Some(ha) => NotServed::NotLeading { leader: ha.leader_metadata() },
             None => NotServed::Stopping,
+        }
+    }
+
+    /// Why the log of a single master does not store changes.
+    fn log_problem(&self) -> String {
+        match self.current_log().map(|log| log.outcome()) {
+            Some(LogOutcome::Failed(error)) => error.to_string(),
+            _ => "the log cannot be written".to_owned(),
         }
     }
 
@@ -88,14 +97,15 @@ impl<E: Env> RecordBackend for MasterShared<E> {
                 false if self.ha.is_some() => {
                     Err(NotServed::Unknown { cause: "this master no longer leads the cluster".to_owned() })
                 }
-                false => Err(NotServed::Unknown { cause: "the log cannot be written".to_owned() }),
+                false => Err(NotServed::Unknown { cause: self.log_problem() }),
             }
         })
     }
 
     fn last_known(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let ha = self.ha.as_ref()?;
-        ha.view(self.env.boottime()).in_sync.then(|| self.metadata_table().lock().get(key))
+        let now = self.env.boottime();
+        (ha.view(now).in_sync && ha.is_informed(now)).then(|| self.metadata_table().lock().get(key))
     }
 
     /// The leader, and the standbys in sync. Kubernetes stops the leader only if another master is

@@ -1,6 +1,7 @@
 //! Requests to a master that does not lead: the leader answers, or this master if it is elected
 //! meanwhile. If no leader can be reached, a read is answered from the copy.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,8 +17,9 @@ use mcctl_sys::env::Env;
 const FORWARD_FOR: Duration = Duration::from_secs(2);
 /// The same for requests of a proxy, which tries another master after 2 s.
 const FORWARD_FOR_PROXIED: Duration = Duration::from_secs(1);
-/// Time between two attempts.
+/// Time between two attempts: at first, and at most.
 const FORWARD_PAUSE: Duration = Duration::from_millis(50);
+const FORWARD_PAUSE_MAX: Duration = Duration::from_millis(400);
 
 /// Whether a request that was not served is tried again. A PUT is, although another client may have
 /// written its key meanwhile: the records of a segment have one writer, and the owner of a name is
@@ -44,7 +46,9 @@ impl<E: Env> MetadataShared<E> {
         }
         let patience = if is_proxied(request) { FORWARD_FOR_PROXIED } else { FORWARD_FOR };
         let end = self.env.now() + patience;
+        let mut pause = FORWARD_PAUSE;
         let mut is_unknown = false;
+        let mut problem = None;
         let mut last = first;
         loop {
             is_unknown |= matches!(last, NotServed::Unknown { .. });
@@ -52,9 +56,13 @@ impl<E: Env> MetadataShared<E> {
                 Some(Ok(response)) if response.status() == StatusCode::GATEWAY_TIMEOUT => is_unknown = true,
                 // The other master does not lead, or not any more.
                 Some(Ok(response)) if response.status() == StatusCode::SERVICE_UNAVAILABLE => {}
-                Some(Ok(response)) => return response,
+                Some(Ok(response)) => {
+                    self.last_problem.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    return response;
+                }
                 failed => {
                     is_unknown |= matches!(failed, Some(Err(ForwardError::OutcomeUnknown { .. })));
+                    problem = failed.and_then(Result::err).map(|error| error.to_string());
                     if let Some(value) = self.last_known(request, key) {
                         return found(value);
                     }
@@ -67,10 +75,16 @@ impl<E: Env> MetadataShared<E> {
                 return match self.last_known(request, key) {
                     Some(value) => found(value),
                     None if is_unknown && request.method != Method::GET => not_served(&unknown()),
-                    None => not_served(&last),
+                    None => {
+                        let problem =
+                            problem.unwrap_or_else(|| "the leader is not known, or has no metadata service".to_owned());
+                        self.report(&problem);
+                        not_served(&NotServed::NotForwarded { problem })
+                    }
                 };
             }
-            self.env.sleep(FORWARD_PAUSE).await;
+            self.env.sleep(pause).await;
+            pause = (pause * 2).min(FORWARD_PAUSE_MAX);
             last = match self.answer(request, key).await {
                 Err(error) if may_retry(request, &error) => error,
                 Err(error) => return not_served(&error),
@@ -83,6 +97,15 @@ impl<E: Env> MetadataShared<E> {
     async fn ask_leader(&self, request: &HttpRequest, last: &NotServed) -> Option<Result<Response, ForwardError>> {
         let NotServed::NotLeading { leader: Some(leader) } = last else { return None };
         Some(self.forwarder.as_ref()?.forward(leader, request).await)
+    }
+
+    /// Logs why requests cannot be forwarded, unless the last problem was the same.
+    fn report(&self, problem: &str) {
+        let mut last = self.last_problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last != problem {
+            tracing::warn!("cannot forward metadata requests to the leader: {problem}");
+            problem.clone_into(&mut last);
+        }
     }
 
     fn last_known(&self, request: &HttpRequest, key: &[u8]) -> Option<Option<Bytes>> {

@@ -15,8 +15,9 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,6 +38,11 @@ use leader::tail::ChangeTail;
 
 pub(super) use driver::promotion::CLIENT_CALL_MAX;
 pub(super) use leader::gate::{HaGate, NOT_SERVING};
+
+/// The driver's loop runs more often than this, unless the process is paused.
+const DRIVER_PAUSE: Duration = Duration::from_millis(500);
+/// After a pause, the driver has received the changes in etcd within this time.
+const INFORMED_AFTER: Duration = Duration::from_secs(1);
 
 /// Maximum number of requests of other threads that wait for the driver. Further callers wait.
 const COMMANDS_MAX: usize = 16;
@@ -69,6 +75,10 @@ pub(in crate::server) struct HaHub {
     /// The other master that leads, and the address of its metadata service, if they are known.
     leader_metadata: Mutex<Option<(MemberId, String)>>,
     commands: mpsc::Sender<HaCommand>,
+    /// When the driver's loop has run last, and since when it has run without a pause, on the clock
+    /// that counts suspended time, in nanoseconds.
+    ran_at: AtomicU64,
+    running_since: AtomicU64,
     /// The process is about to end, so it does not follow another leader.
     is_ending: AtomicBool,
     /// The state of the core after its last event, for the simulation.
@@ -97,6 +107,8 @@ impl HaHub {
             view: Mutex::default(),
             leader_metadata: Mutex::default(),
             commands,
+            ran_at: AtomicU64::new(0),
+            running_since: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
             #[cfg(test)]
             probe: Mutex::default(),
@@ -126,6 +138,21 @@ impl HaHub {
     fn keep_leader_metadata(&self, leader: Option<MemberId>) {
         let mut known = self.leader_metadata.lock().unwrap_or_else(PoisonError::into_inner);
         known.take_if(|(id, _)| Some(*id) != leader);
+    }
+
+    /// The driver's loop runs.
+    fn note_run(&self, now: Mono) {
+        let before = Mono(self.ran_at.swap(now.0, Ordering::AcqRel));
+        if now.since(before) > DRIVER_PAUSE {
+            self.running_since.store(now.0, Ordering::Release);
+        }
+    }
+
+    /// Whether the driver has run for long enough to have received what happened while this process
+    /// was paused, for example that another master leads.
+    pub(super) fn is_informed(&self, now: Mono) -> bool {
+        let since = |at: &AtomicU64| now.since(Mono(at.load(Ordering::Acquire)));
+        since(&self.ran_at) <= DRIVER_PAUSE && since(&self.running_since) >= INFORMED_AFTER
     }
 
     fn set_view(&self, view: HaView) {

@@ -185,6 +185,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             }
             _ => tracing::info!("following leader {rpc}, which sends a snapshot"),
         }
+        if self.context.settings.metadata.is_some() && welcome.metadata.is_none() {
+            tracing::warn!(
+                "leader {rpc} runs without --enable-http-metadata-server: this standby cannot pass on writes of metadata records"
+            );
+        }
         self.attempts += 1;
         let stream = LeaderStream::new(self.attempts, stream, &welcome);
         followed.step = FollowStep::Streaming(Box::new(stream));

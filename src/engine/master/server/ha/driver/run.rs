@@ -39,6 +39,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         loop {
             let now = self.context.env.now();
             let boottime = self.context.env.boottime();
+            self.context.hub.note_run(boottime);
             self.do_due(now, boottime);
             self.handle_deferred();
             self.refresh_view();
