@@ -39,7 +39,8 @@ async fn store_as_before(root: &Path) {
 
 fn args(root: &Path, more: &[&str]) -> Vec<String> {
     let dir = format!("--data-dir={}", root.display());
-    let fixed = ["serve", "master", "--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", &*dir];
+    let rpc = format!("--rpc_port={}", free_port());
+    let fixed = ["serve", "master", "--rpc_address=127.0.0.1", &*rpc, "--metrics_port=0", &*dir];
     [&fixed, more].concat().into_iter().map(str::to_owned).collect()
 }
 
@@ -117,7 +118,7 @@ async fn they_are_kept_with_the_data_of_the_master_that_is_set_aside() {
         "serve",
         "master",
         "--rpc_address=127.0.0.1",
-        "--rpc_port=0",
+        &format!("--rpc_port={}", free_port()),
         "--metrics_port=0",
         "--enable_snapshot",
         "--enable_http_metadata_server",
