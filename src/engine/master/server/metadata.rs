@@ -31,7 +31,11 @@ const LIKE_A_READ: Method = Method::ExistKey;
 impl<E: Env> MasterHandle<E> {
     /// The records of the metadata service, for a service that is embedded in this master.
     pub fn metadata_records(&self) -> Arc<dyn RecordBackend> {
-        self.shared.clone()
+        match (&self.shared.ha, &self.shared.log) {
+            // Nothing stores or copies the changes of the state.
+            (None, None) => Arc::new(self.shared.metadata_table()),
+            _ => self.shared.clone(),
+        }
     }
 }
 
