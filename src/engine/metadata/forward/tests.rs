@@ -77,27 +77,32 @@ async fn requests_and_responses_pass_unchanged() {
 }
 
 #[tokio::test]
-async fn a_forwarded_request_is_marked_and_has_a_token() {
+async fn a_forwarded_request_is_marked_and_only_a_proxy_adds_its_token() {
     let token = SecretToken::new("own-token-0123456789abcdef").expect("a token");
     let credentials = HttpCredentials { token: Some(token), tls: None };
-    let forwarder = MetadataForwarder::new(&credentials).expect("a client");
+    let of_master = MetadataForwarder::new(&credentials).expect("a client");
+    let of_proxy = MetadataForwarder::of_proxy(&credentials).expect("a client");
     let mut get = request(Method::GET, "/metadata?key=a%2fb", "");
     assert!(!is_forwarded(&get));
     let (base, task) = server(EMPTY).await;
-    forwarder.forward(&base, &get).await.expect("a response");
+    of_master.forward(&base, &get).await.expect("a response");
     let sent = task.await.expect("a request");
     assert!(sent.starts_with("GET /metadata?key=a%2fb HTTP/1.1\r\n"), "{sent}");
-    assert!(sent.contains("x-mcctl-forwarded: 1\r\n"), "{sent}");
+    assert!(sent.contains("x-mcctl-forwarded: 1\r\n") && !sent.contains("authorization"), "{sent}");
+    let (base, task) = server(EMPTY).await;
+    of_proxy.forward(&base, &get).await.expect("a response");
+    let sent = task.await.expect("a request");
     assert!(sent.contains("authorization: Bearer own-token-0123456789abcdef\r\n"), "{sent}");
     get.headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer of-the-client"));
     get.headers.insert(FORWARDED, HeaderValue::from_static("1"));
     assert!(is_forwarded(&get));
-    let (base, task) = server(EMPTY).await;
-    let proxy = MetadataForwarder::of_proxy(&credentials).expect("a client");
-    proxy.forward(&base, &get).await.expect("a response");
-    let sent = task.await.expect("a request");
-    assert!(sent.contains("authorization: Bearer of-the-client\r\n") && !sent.contains("own-token"), "{sent}");
-    assert!(sent.contains("x-mcctl-forwarded: 1\r\n") && sent.contains("x-mcctl-proxied: 1\r\n"), "{sent}");
+    for forwarder in [of_master, of_proxy] {
+        let (base, task) = server(EMPTY).await;
+        forwarder.forward(&base, &get).await.expect("a response");
+        let sent = task.await.expect("a request");
+        assert!(sent.contains("authorization: Bearer of-the-client\r\n") && !sent.contains("own-token"), "{sent}");
+        assert!(sent.contains("x-mcctl-forwarded: 1\r\n"), "{sent}");
+    }
 }
 
 #[tokio::test]
