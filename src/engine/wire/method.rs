@@ -6,7 +6,7 @@
 //!
 //! Upstream: `mooncake-store/include/rpc_service.h`, class `WrappedMasterService`. `since` is the
 //! release in which the method reached its present form. The hashes in every line were checked
-//! against the 0.3.13.post1 wheel (`tests/it/wire.rs`).
+//! against the 0.3.13.post1 wheel (`src/engine/wire/tests/wire.rs`).
 
 use std::future::Future;
 use std::sync::OnceLock;

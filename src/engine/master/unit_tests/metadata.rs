@@ -55,7 +55,7 @@ fn a_standby_and_a_restarted_master_have_the_records() {
 }
 
 #[test]
-fn a_snapshot_has_the_records_of_the_moment_at_which_it_began_in_their_order() {
+fn a_snapshot_has_the_records_at_its_beginning_in_their_order() {
     for format in [DataFormat::V1, DataFormat::V3] {
         let mut f = with_records();
         let many: Vec<(Vec<u8>, Vec<u8>)> = (0..300u32).map(|n| (n.to_be_bytes().to_vec(), vec![7; 1000])).collect();

@@ -54,7 +54,7 @@ impl<E: Env> MetadataShared<E> {
             is_unknown |= matches!(last, NotServed::Unknown { .. });
             match self.ask_leader(request, &last).await {
                 Some(Ok(response)) if response.status() == StatusCode::GATEWAY_TIMEOUT => is_unknown = true,
-                // The other master does not lead, or not any more.
+                // The other master does not lead now.
                 Some(Ok(response)) if response.status() == StatusCode::SERVICE_UNAVAILABLE => {}
                 Some(Ok(response)) => {
                     self.last_problem.lock().unwrap_or_else(PoisonError::into_inner).clear();
