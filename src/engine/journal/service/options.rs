@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::options::{DiskErrorPolicy, SyncMode};
 use crate::writer::LogConfig;
 
-/// Default of [`CommitLogOptions::snapshot_log_bytes`].
+/// The default of [`CommitLogOptions::snapshot_log_bytes`], which a master uses.
 pub const SNAPSHOT_LOG_BYTES: u64 = 128 << 20;
 
 /// The options of a service for its log and its snapshots.
