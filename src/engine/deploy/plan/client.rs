@@ -1,11 +1,12 @@
-//! Huge pages used by each rank's store client: for its buffer, its segment, and the optional
-//! arena.
+//! Memory used by each rank's store client: for its buffer, its segment, and the optional arena.
 //!
 //! Source: `mooncake/mooncake-store/src/real_client.cpp` (`setup_internal`), `mmap_arena.cpp`,
-//! `utils.cpp`, and page counts measured with wheel 0.3.13.post1, which the tests assert. All of
-//! this applies only if `MC_STORE_USE_HUGEPAGE` is set.
+//! `utils.cpp`, and page counts measured with wheel 0.3.13.post1, which the tests assert. The client
+//! uses huge pages only if `MC_STORE_USE_HUGEPAGE` is set. Without it, there is no arena, and a
+//! segment has exactly the configured size, except if it is spread across NUMA nodes.
 
 use crate::plan::SizingError;
+use crate::plan::sizing_input::REGULAR_PAGE_BYTES;
 
 /// Size of the local buffer that SGLang requests in `setup`, in bytes, regardless of
 /// MOONCAKE_LOCAL_BUFFER_SIZE.
@@ -59,7 +60,7 @@ pub struct ClientSizes {
     pub local_buffer: u64,
     /// Arena size, in bytes; a multiple of 2 MiB. 0 disables the arena.
     pub arena: u64,
-    /// Huge page size of buffers and segments, in bytes.
+    /// Page size of buffers and segments, in bytes; [`REGULAR_PAGE_BYTES`] without huge pages.
     pub page: u64,
     /// The system's default huge page size, in bytes. The arena uses it.
     pub default_page: u64,
@@ -89,10 +90,14 @@ pub enum ArenaUse {
 /// Memory used by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientMemory {
-    /// Bytes contributed to the store, in whole huge pages.
+    /// Bytes contributed to the store: with huge pages, in whole pages.
     pub mounted: u64,
     /// All huge pages that the client uses.
     pub pages: HugePageCount,
+    /// Regular memory of the buffer and the segment, in bytes; 0 with huge pages.
+    pub regular_bytes: u64,
+    /// Regular memory of the segment that is bound to each NIC node, in bytes; 0 with huge pages.
+    pub regular_per_nic_node: u64,
     /// Segment huge pages bound to each NIC node; 0 if the segment is not spread.
     pub pages_per_nic_node: u64,
     /// How the arena is used.
@@ -110,11 +115,30 @@ pub fn client(sizes: &ClientSizes) -> Result<ClientMemory, SizingError> {
     let is_spread = nodes > 1 && sizes.segment > 0;
     let unit = if is_spread { page.checked_mul(nodes).ok_or(too_large.clone())? } else { page };
     let mounted = sizes.segment.checked_next_multiple_of(unit).ok_or(too_large.clone())?;
+    if page == REGULAR_PAGE_BYTES {
+        let buffer = sizes.local_buffer.checked_next_multiple_of(page).ok_or(too_large.clone())?;
+        return Ok(ClientMemory {
+            mounted: if is_spread { mounted } else { sizes.segment },
+            pages: HugePageCount::default(),
+            regular_bytes: mounted.checked_add(buffer).ok_or(too_large)?,
+            regular_per_nic_node: if is_spread { mounted / nodes } else { 0 },
+            pages_per_nic_node: 0,
+            arena: ArenaUse::Off,
+        });
+    }
+    let huge = |pages, pages_per_nic_node, arena| ClientMemory {
+        mounted,
+        pages,
+        regular_bytes: 0,
+        regular_per_nic_node: 0,
+        pages_per_nic_node,
+        arena,
+    };
     let buffer = HugePageCount::of(page, sizes.local_buffer.div_ceil(page));
     let segment = HugePageCount::of(page, mounted / page);
     let pages_per_nic_node = if is_spread { mounted / unit } else { 0 };
     if sizes.arena == 0 {
-        return Ok(ClientMemory { mounted, pages: buffer.plus(segment)?, pages_per_nic_node, arena: ArenaUse::Off });
+        return Ok(huge(buffer.plus(segment)?, pages_per_nic_node, ArenaUse::Off));
     }
     // The arena allocates the buffer first, then the segment, which is aligned to a huge page.
     let arena_pages = HugePageCount::of(sizes.default_page, sizes.arena.div_ceil(sizes.default_page));
@@ -122,18 +146,13 @@ pub fn client(sizes: &ClientSizes) -> Result<ClientMemory, SizingError> {
     let buffer_beside = if holds_buffer { HugePageCount::default() } else { buffer };
     let pages = arena_pages.plus(buffer_beside)?;
     if is_spread {
-        return Ok(ClientMemory { mounted, pages: pages.plus(segment)?, pages_per_nic_node, arena: ArenaUse::Spread });
+        return Ok(huge(pages.plus(segment)?, pages_per_nic_node, ArenaUse::Spread));
     }
     let start = sizes.local_buffer.checked_next_multiple_of(if mounted > 0 { page } else { 1 });
     let needed = start.and_then(|start| start.checked_add(mounted)).ok_or(too_large)?;
     match sizes.arena.checked_sub(needed) {
-        Some(unused) => Ok(ClientMemory { mounted, pages, pages_per_nic_node, arena: ArenaUse::Fits { unused } }),
-        None => Ok(ClientMemory {
-            mounted,
-            pages: pages.plus(segment)?,
-            pages_per_nic_node,
-            arena: ArenaUse::TooSmall { needed },
-        }),
+        Some(unused) => Ok(huge(pages, pages_per_nic_node, ArenaUse::Fits { unused })),
+        None => Ok(huge(pages.plus(segment)?, pages_per_nic_node, ArenaUse::TooSmall { needed })),
     }
 }
 
@@ -188,6 +207,18 @@ mod tests {
             (client.pages, client.arena),
             (HugePageCount { mib2: 4096, gib1: 0 }, ArenaUse::Fits { unused: 4 * GIB1 })
         );
+    }
+
+    #[test]
+    fn regular_memory_has_no_arena_and_no_rounding() {
+        let regular = ClientSizes { page: REGULAR_PAGE_BYTES, ..sizes(64 * MIB, 33 * MIB + 1) };
+        let one = client(&regular).unwrap();
+        assert_eq!((one.mounted, one.pages, one.arena), (33 * MIB + 1, HugePageCount::default(), ArenaUse::Off));
+        assert_eq!((one.regular_bytes, one.regular_per_nic_node), (33 * MIB + 4_096 + LOCAL_BUFFER_BYTES, 0));
+        // Spread across NUMA nodes: the same number of 4 KiB pages on each.
+        let two = client(&ClientSizes { nic_nodes: 2, ..regular }).unwrap();
+        assert_eq!((two.mounted, two.regular_per_nic_node), (33 * MIB + 8_192, (33 * MIB + 8_192) / 2));
+        assert_eq!((two.regular_bytes, two.pages_per_nic_node), (33 * MIB + 8_192 + LOCAL_BUFFER_BYTES, 0));
     }
 
     proptest! {

@@ -1,12 +1,14 @@
 //! The memory that a deployment needs on its fullest host: per rank, per NUMA node, per host.
 
 use crate::plan::SizingError;
-use crate::plan::client::{ClientMemory, ClientSizes, HugePageCount, LOCAL_BUFFER_BYTES, client};
+use crate::plan::client::{
+    ClientMemory, ClientSizes, HugePageCount, LOCAL_BUFFER_BYTES, PLAIN_SEGMENT_BYTES_MIN, client,
+};
 use crate::plan::error::narrow;
 use crate::plan::guard;
 use crate::plan::host_pool::HostPool;
 use crate::plan::l2::{L2Memory, ValueRange, l2};
-use crate::plan::sizing_input::SizingInput;
+use crate::plan::sizing_input::{REGULAR_PAGE_BYTES, SizingInput};
 
 /// The memory that one rank of a pipeline stage needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub struct RankMemory {
     pub l2: ValueRange,
     /// Number of L2 buffers. Each one is registered with every NIC.
     pub buffers: u64,
-    /// Huge pages for L2.
+    /// Huge pages for L2; 0 without huge pages.
     pub l2_pages: ValueRange,
     /// The memory of the rank's store client.
     pub client: ClientMemory,
@@ -29,6 +31,26 @@ pub struct RankMemory {
     pub pinned: ValueRange,
     /// Memory regions per NIC.
     pub regions: u64,
+}
+
+/// The regular memory on the fullest host of a deployment without huge pages, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegularMemory {
+    /// L2 of all ranks, including side pools.
+    pub l2: ValueRange,
+    /// Segments and local buffers of all ranks.
+    pub clients: u64,
+    /// Segments and local buffers of the store services.
+    pub services: u64,
+    /// The part of the segments that is bound to each NIC node.
+    pub per_nic_node: u64,
+    /// What must be available before SGLang and the services start: their memory, and the reserve
+    /// of SGLang's startup check. A rank passes the check only if the memory suffices for L2 of all
+    /// ranks.
+    pub needed: ValueRange,
+    /// What must be available for the check of a rank that allocates its L2 after all others. The
+    /// check then counts their L2 twice: as used memory, and as a requirement.
+    pub needed_by_last_rank: u64,
 }
 
 /// The memory that the deployment needs.
@@ -50,6 +72,11 @@ pub struct MemoryNeed {
     pub service_pages: HugePageCount,
     /// Regular memory that must be available to pass SGLang's startup memory check, in bytes.
     pub guard_bytes: u64,
+    /// The memory of a deployment without huge pages; `None` with huge pages.
+    pub regular: Option<RegularMemory>,
+    /// Size of a segment that the store rejects, in bytes: without huge pages, the minimum is
+    /// [`PLAIN_SEGMENT_BYTES_MIN`].
+    pub rejected_segment: Option<u64>,
     /// Bytes that the ranks on all hosts and the store services contribute to the store.
     pub mounted: u64,
 }
@@ -81,23 +108,57 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
         Ok(HugePageCount { mib2, gib1: pages.gib1.checked_mul(n).ok_or(too_large)? })
     };
     let service_pages = times(service.pages, services.count)?;
-    let mut fullest: Option<(HugePageCount, HugePageCount, u64)> = None;
+    let mut fullest: Option<HostTotal> = None;
     for host in 0..layout.nnodes() {
         let mut least = service_pages;
         let mut most = service_pages;
+        let mut l2 = ValueRange::default();
         let stages = layout.stages_of_host(host);
         for &stage in &stages {
             // `ranks` has one entry per stage by construction.
             let Some(rank) = usize::try_from(stage).ok().and_then(|i| ranks.get(i)) else { continue };
             least = least.plus(own.pages)?.plus(HugePageCount::of(wanted.page, rank.l2_pages.least))?;
             most = most.plus(own.pages)?.plus(HugePageCount::of(wanted.page, rank.l2_pages.most))?;
+            // The kernel provides whole pages.
+            let whole = |bytes: u64| bytes.div_ceil(REGULAR_PAGE_BYTES).saturating_mul(REGULAR_PAGE_BYTES);
+            let rank_l2 = rank.l2.map(whole);
+            l2 = ValueRange { least: sum(l2.least, rank_l2.least)?, most: sum(l2.most, rank_l2.most)? };
         }
-        if fullest.is_none_or(|(_, before, _)| most.bytes() > before.bytes()) {
-            fullest = Some((least, most, stages.len() as u64));
+        let total = HostTotal { least, most, l2, ranks: stages.len() as u64 };
+        let bytes = |total: &HostTotal| total.most.bytes() + u128::from(total.l2.most);
+        if fullest.as_ref().is_none_or(|before| bytes(&total) > bytes(before)) {
+            fullest = Some(total);
         }
     }
-    let (least, most, ranks_on_host) = fullest.unwrap_or_default();
-    let buffer = ranks.iter().map(|rank| rank.buffer.most).max().unwrap_or(0);
+    let HostTotal { least, most, l2, ranks: ranks_on_host } = fullest.unwrap_or_default();
+    let buffer = ValueRange {
+        least: ranks.iter().map(|rank| rank.buffer.least).max().unwrap_or(0),
+        most: ranks.iter().map(|rank| rank.buffer.most).max().unwrap_or(0),
+    };
+    let guard_bytes = guard::needed(buffer.most, layout.guard_ranks())?;
+    let regular = match wanted.uses_hugepages() {
+        true => None,
+        false => {
+            let clients = product(own.regular_bytes, ranks_on_host)?;
+            let services_bytes = product(service.regular_bytes, services.count)?;
+            let needed = |l2: u64, buffer: u64| {
+                let guarded = guard::needed(buffer, layout.guard_ranks())?;
+                sum(guarded.max(sum(sum(l2, clients)?, guard::RESERVE_BYTES)?), services_bytes)
+            };
+            let per_node = product(own.regular_per_nic_node, ranks_on_host)?;
+            let others = l2.most.saturating_sub(buffer.most);
+            Some(RegularMemory {
+                l2,
+                clients,
+                services: services_bytes,
+                per_nic_node: sum(per_node, product(service.regular_per_nic_node, services.count)?)?,
+                needed: ValueRange { least: needed(l2.least, buffer.least)?, most: needed(l2.most, buffer.most)? },
+                needed_by_last_rank: sum(sum(guard_bytes, others)?, sum(clients, services_bytes)?)?,
+            })
+        }
+    };
+    let is_rejected = |segment: &u64| regular.is_some() && (1..PLAIN_SEGMENT_BYTES_MIN).contains(segment);
+    let of_services = if services.count > 0 { services.segment } else { 0 };
     let mounted = u128::from(own.mounted) * u128::from(divisor) * u128::from(layout.groups());
     let offered = mounted + u128::from(service.mounted) * u128::from(services.count);
     let spread = own.pages_per_nic_node * ranks_on_host + service.pages_per_nic_node * services.count;
@@ -109,12 +170,37 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
         most,
         pages_per_nic_node: spread,
         service_pages,
-        guard_bytes: guard::needed(buffer, layout.guard_ranks())?,
+        guard_bytes,
+        regular,
+        rejected_segment: [rank_segment, of_services].into_iter().find(is_rejected),
         mounted: narrow(offered, "the total segment size")?,
     })
 }
 
+/// What the ranks and services on one host need.
+#[derive(Clone, Copy, Debug, Default)]
+struct HostTotal {
+    least: HugePageCount,
+    most: HugePageCount,
+    l2: ValueRange,
+    ranks: u64,
+}
+
+fn sum(a: u64, b: u64) -> Result<u64, SizingError> {
+    a.checked_add(b).ok_or(SizingError::TooLarge { what: "the memory" })
+}
+
+fn product(a: u64, b: u64) -> Result<u64, SizingError> {
+    a.checked_mul(b).ok_or(SizingError::TooLarge { what: "the memory" })
+}
+
 impl MemoryNeed {
+    /// Regular memory that must be available before SGLang starts, in bytes, at most: with huge
+    /// pages for SGLang's check only, without them for everything.
+    pub fn memory_bytes(&self) -> u64 {
+        self.regular.map_or(self.guard_bytes, |regular| regular.needed.most)
+    }
+
     /// Distributes the maximum number of `page`-sized pages over `nodes` (NUMA nodes with memory).
     /// Pages bound to NIC nodes stay on those nodes. The rest are split evenly, because ranks are
     /// spread over nodes along with their GPUs. The first nodes get the remainder.
@@ -133,10 +219,10 @@ fn rank(stage: u64, l2: L2Memory, client: ClientMemory, wanted: &SizingInput) ->
     let parts = |bytes: u64| bytes.div_ceil(wanted.region.max(1));
     // Without a model, the side pool may be empty, but its buffer still counts as a region.
     let side = (l2.buffers - 1).max(if l2.buffers > 1 { parts(l2.side.most) } else { 0 });
-    let sum = |a: u64, b: u64| a.checked_add(b).ok_or(SizingError::TooLarge { what: "the memory per rank" });
     let both = ValueRange { least: sum(l2.buffer.least, l2.side.least)?, most: sum(l2.buffer.most, l2.side.most)? };
-    let buffer_pages = l2.buffer.map(|b| b.div_ceil(page));
-    let side_pages = l2.side.map(|b| b.div_ceil(page));
+    let pages = |bytes: u64| if wanted.uses_hugepages() { bytes.div_ceil(page) } else { 0 };
+    let buffer_pages = l2.buffer.map(pages);
+    let side_pages = l2.side.map(pages);
     let beside = sum(client.mounted, LOCAL_BUFFER_BYTES)?;
     Ok(RankMemory {
         stage,
@@ -212,6 +298,48 @@ mod tests {
     }
 
     #[test]
+    fn without_huge_pages_l2_segments_and_services_are_regular_memory() {
+        let services = Services { count: 2, segment: 3_355_443_200, local_buffer: 1 << 30 };
+        let regular =
+            SizingInput { services, page: REGULAR_PAGE_BYTES, ..wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 56 << 30) };
+        let need = need(&regular).unwrap();
+        assert_eq!((need.most, need.ranks[0].l2_pages.most), (HugePageCount::default(), 0));
+        let found = need.regular.unwrap();
+        let l2 = 4 * 64_000_884_736u64;
+        assert_eq!((found.l2, found.clients), (ValueRange::exactly(l2), 4 * ((2 << 30) + LOCAL_BUFFER_BYTES)));
+        assert_eq!(found.services, 2 * (3_355_443_200 + (1 << 30)));
+        assert_eq!(found.needed.most, l2 + found.clients + found.services + guard::RESERVE_BYTES);
+        assert_eq!((need.memory_bytes(), need.guard_bytes), (found.needed.most, l2 + guard::RESERVE_BYTES));
+        // The last of 4 ranks: 3 others are allocated, and 4 are required.
+        assert_eq!(found.needed_by_last_rank, found.needed.most + l2 / 4 * 3);
+    }
+
+    #[test]
+    fn without_huge_pages_a_small_segment_is_rejected() {
+        let rejected = |page, segment, services| {
+            let base = wanted(Some("Qwen3-32B"), 4, 1, segment, 0);
+            need(&SizingInput { page, services, ..base }).unwrap().rejected_segment
+        };
+        let none = Services::default();
+        assert_eq!(rejected(REGULAR_PAGE_BYTES, 60 << 20, none), Some(15 << 20));
+        assert_eq!(rejected(MIB2, 60 << 20, none), None);
+        assert_eq!(rejected(REGULAR_PAGE_BYTES, 64 << 20, none), None);
+        assert_eq!(rejected(REGULAR_PAGE_BYTES, 0, none), None);
+        let services = Services { count: 1, segment: 1 << 20, local_buffer: 0 };
+        assert_eq!(rejected(REGULAR_PAGE_BYTES, 0, services), Some(1 << 20));
+    }
+
+    #[test]
+    fn stages_of_unequal_size_need_the_check_of_the_largest() {
+        let layout = ParallelLayout::new(1, 4, 1, false, 1).unwrap();
+        let base = wanted(Some("Qwen3-Coder-480B"), 1, 10, 0, 0);
+        let need = need(&SizingInput { layout, page: REGULAR_PAGE_BYTES, ..base }).unwrap();
+        let regular = need.regular.unwrap();
+        assert!(regular.l2.most + regular.clients + guard::RESERVE_BYTES < need.guard_bytes);
+        assert_eq!(regular.needed.most, need.guard_bytes);
+    }
+
+    #[test]
     fn a_service_is_not_divided_and_includes_its_buffer() {
         let services = Services { count: 2, segment: 3_355_443_200, local_buffer: 1 << 30 };
         let with = need(&SizingInput { services, ..wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 0) }).unwrap();
@@ -253,6 +381,10 @@ mod tests {
                 page_size: page, page: page_bytes,
                 ..wanted(Some("Llama-3.1-8B"), tp, gb, segment, arena)
             };
+            let regular = SizingInput { page: REGULAR_PAGE_BYTES, ..base };
+            let more = SizingInput { l2_size: L2Size::Gb(gb + 1), group_segment: segment + 1, ..regular };
+            prop_assert!(need(&more).unwrap().memory_bytes() >= need(&regular).unwrap().memory_bytes());
+            prop_assert!(need(&regular).unwrap().memory_bytes() >= need(&regular).unwrap().guard_bytes);
             let one = need(&base).unwrap();
             let two = need(&SizingInput { l2_size: L2Size::Gb(gb + 1), ..base }).unwrap();
             prop_assert!(two.most.bytes() >= one.most.bytes());
@@ -267,6 +399,7 @@ mod tests {
             if let Ok(layout) = ParallelLayout::new(tp, 1, 1, false, 1) {
                 let page_bytes = if large { GIB1 } else { MIB2 };
                 let all = wanted(Some("Llama-3.1-8B"), 1, gb, segment, arena);
+                let _ = need(&SizingInput { layout, page_size: page, page: REGULAR_PAGE_BYTES, ..all });
                 let _ = need(&SizingInput { layout, page_size: page, page: page_bytes, ..all });
             }
         }

@@ -19,6 +19,10 @@ pub struct Services {
 /// Source: `mooncake/mooncake-transfer-engine/include/config.h`, `max_mr_size`.
 pub const REGION_BYTES: u64 = 1 << 40;
 
+/// The page size of regular memory, in bytes. As [`SizingInput::page`], it means that the deployment
+/// uses no huge pages.
+pub const REGULAR_PAGE_BYTES: u64 = 4 << 10;
+
 /// The deployment to size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizingInput {
@@ -31,9 +35,10 @@ pub struct SizingInput {
     pub l2_size: L2Size,
     /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`: the segment size for one TP x PP group, in bytes.
     pub group_segment: u64,
-    /// Arena size per process, in bytes; 0 disables the arena.
+    /// Arena size per process, in bytes; 0 disables the arena. Ignored without huge pages.
     pub arena: u64,
-    /// Huge page size, in bytes.
+    /// Size of the pages of L2, segments and buffers, in bytes: a huge page size, or
+    /// [`REGULAR_PAGE_BYTES`].
     pub page: u64,
     /// The system's default huge page size, in bytes.
     pub default_page: u64,
@@ -44,4 +49,11 @@ pub struct SizingInput {
     pub region: u64,
     /// Store services on the same host.
     pub services: Services,
+}
+
+impl SizingInput {
+    /// Whether the deployment uses huge pages.
+    pub fn uses_hugepages(&self) -> bool {
+        self.page != REGULAR_PAGE_BYTES
+    }
 }
