@@ -14,6 +14,7 @@ use crate::engine::base::ByteSize;
 use crate::engine::doctor::host::{DataProtocol, HugePageDemand, Intent, PlannedData};
 use crate::engine::doctor::wheel::WheelSearch;
 use crate::engine::election::cluster_name;
+use crate::engine::plan::guard::RESERVE_BYTES;
 use crate::engine::plan::size_text;
 use crate::engine::sys::FileTree;
 use crate::engine::upstream::{MASTER_FLAGS, find};
@@ -43,6 +44,8 @@ struct SizingPlan {
     #[serde(default)]
     nodes: Vec<PlanNode>,
     guard: PlanGuard,
+    /// Only without huge pages.
+    regular: Option<PlanRegular>,
     #[serde(default)]
     ranks: Vec<PlanRank>,
 }
@@ -61,6 +64,11 @@ struct PlanNode {
 #[derive(Debug, Deserialize)]
 struct PlanGuard {
     needed_bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct PlanRegular {
+    needed_bytes: PlanRange,
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,9 +118,18 @@ pub(super) fn read(args: &Args, tree: &FileTree) -> Result<Intent, Failure> {
     let (file, document) = plan_paths(args)?;
     if let Some(path) = document {
         let plan = plan(path)?;
-        intent.pages = Some(HugePageDemand { bytes: plan.hugepage_bytes, count: plan.host_hugepages.most });
-        intent.pages_per_node = plan.nodes.iter().map(|node| (node.node, node.needed)).collect();
-        intent.guard = Some(plan.guard.needed_bytes);
+        match plan.regular {
+            None => {
+                intent.pages = Some(HugePageDemand { bytes: plan.hugepage_bytes, count: plan.host_hugepages.most });
+                intent.pages_per_node = plan.nodes.iter().map(|node| (node.node, node.needed)).collect();
+                intent.guard = Some(plan.guard.needed_bytes);
+            }
+            Some(PlanRegular { needed_bytes: PlanRange { most } }) => {
+                // Everything is in regular memory, and SGLang's check leaves its reserve.
+                intent.memory = Some(most.saturating_sub(RESERVE_BYTES));
+                intent.guard = Some(most);
+            }
+        }
         intent.locked = plan.ranks.iter().map(|rank| rank.memlock_bytes.most).max();
     }
     let master = args.link.master.master.clone().map(|text| (format!("--master {text}"), text));

@@ -5,7 +5,9 @@ use crate::commands::cli::origin::NodeOrigins;
 use crate::engine::base::ByteSize;
 use crate::engine::store::NodeConfig;
 use crate::engine::store::service::MemoryShortage;
+use crate::engine::sys::host;
 use crate::engine::sys::pages::MemoryError;
+use crate::engine::sys::reserve::leaves_enough;
 
 /// The failure for a node that needs more memory than its host has.
 pub fn shortage(origins: &NodeOrigins, shortage: &MemoryShortage) -> Failure {
@@ -60,6 +62,7 @@ pub fn allocation(config: &NodeConfig, origins: &NodeOrigins, error: &MemoryErro
             // its pages.
             let free = if block == MemoryBlock::Segment { available + buffer } else { *available };
             let needed = buffer + segment;
+            let missing = needed.saturating_sub(free);
             let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page.bytes() >> 10);
             let purpose = match (segment, buffer) {
                 (_, 0) => "for the segment".to_owned(),
@@ -68,10 +71,16 @@ pub fn allocation(config: &NodeConfig, origins: &NodeOrigins, error: &MemoryErro
             };
             Failure::host(format!("needs {needed} {} huge pages {purpose}; {free} available", ByteSize(page.bytes())))
                 .found(error.to_string())
-                .next(format!(
-                    "reserve the pages (echo {} > {file}), or unset MC_STORE_USE_HUGEPAGE",
-                    total + needed.saturating_sub(free)
-                ))
+                .next(match host::memory().filter(|memory| !leaves_enough(missing.saturating_mul(page.bytes()), 0, memory.available)) {
+                    Some(memory) => format!(
+                        "lower {flag}: only {} of memory are available for the missing pages; or unset MC_STORE_USE_HUGEPAGE",
+                        ByteSize(memory.available)
+                    ),
+                    None => format!(
+                        "reserve the pages (echo {} > {file}), or unset MC_STORE_USE_HUGEPAGE",
+                        total + missing
+                    ),
+                })
         }
         MemoryError::Refused { .. } => {
             let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::commands::size_hugepages::host::TargetHost;
 use crate::commands::size_hugepages::report::SizingReport;
 use crate::engine::base::ByteSize;
 use crate::engine::plan::client::GIB1;
-use crate::engine::sys::reserve::{PoolTarget, ReserveError, SysfsPools, reserve};
+use crate::engine::sys::reserve::{PoolTarget, ReserveError, SysfsPools, kept_bytes, leaves_enough, reserve};
 
 /// Prints what `--apply` and `--persist` would do.
 ///
@@ -85,18 +85,15 @@ fn check_memory(host: &TargetHost, report: &SizingReport) -> Result<(), Failure>
     let Some(memory) = host.memory.into_iter().chain(host.memory_here).min().filter(|_| missing > 0) else {
         return Ok(());
     };
-    let kept = KEPT_BYTES.min(memory / 4);
-    if bytes <= memory - kept {
+    if leaves_enough(bytes, 0, memory) {
         return Ok(());
     }
+    let kept = kept_bytes(memory);
     Err(Failure::host("not enough memory for the huge pages")
         .tried(format!("{missing} more pages, {}", ByteSize(bytes)))
         .found(format!("{} available, of which {} must stay free for the system", ByteSize(memory), ByteSize(kept)))
         .next("lower --hicache-size or --global-segment-size; nothing was changed"))
 }
-
-/// Memory that a reservation must leave free; on a small host, a quarter of the memory.
-const KEPT_BYTES: u64 = 2 << 30;
 
 fn failed(error: &ReserveError) -> Failure {
     let back = |undone: bool| {
@@ -150,7 +147,7 @@ pub(super) fn persist(args: &Args, host: &TargetHost, report: &SizingReport) -> 
 
 /// The file and its content: a sysctl for 2 MiB pages, the kernel command line for 1 GiB pages.
 fn lasting(args: &Args, report: &SizingReport) -> (PathBuf, String) {
-    let pages = report.pool_pages();
+    let pages = report.pool_pages;
     let etc = args.root.join("etc");
     if report.hugepage_bytes == GIB1 {
         let line = format!("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX hugepagesz=1G hugepages={pages}\"\n");

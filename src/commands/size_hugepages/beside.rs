@@ -61,16 +61,16 @@ pub(super) struct Kep74Comparison {
     pub unexplained_percent: f64,
 }
 
-/// Runs upstream's script with the same values, if it supports them: an explicit L2 size and one
-/// host.
+/// Runs upstream's script with the same values, if it supports them: huge pages, an explicit L2 size
+/// and one host.
 pub(super) fn upstream_row(args: &Args, need: &MemoryNeed, page: u64) -> Option<UpstreamRow> {
-    let gb = args.hicache_size.as_deref()?;
+    let gb = args.hicache_size.as_deref().filter(|_| !args.no_hugepages)?;
     // The script does not support decimal GB and would interpret a number without a unit as bytes.
     let is_bare = gb.trim().bytes().all(|b| b.is_ascii_digit() || b == b'_');
     let request = upstream::ScriptInput {
         tp: i128::from(args.tp_size),
         hicache: if is_bare { format!("{}gb", gb.trim()) } else { gb.to_owned() },
-        segment: args.global_segment_size.clone(),
+        segment: args.segment_text().to_owned(),
         arena: args.arena_pool_size.clone(),
         hugepage: args.hugepage_size.clone(),
         available: Some("0".to_owned()),

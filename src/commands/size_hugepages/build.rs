@@ -4,9 +4,10 @@ use crate::commands::cli::error::Failure;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::beside::{kep74, upstream_row};
 use crate::commands::size_hugepages::host::TargetHost;
+use crate::commands::size_hugepages::max_fit::FittedSizes;
 use crate::commands::size_hugepages::paste;
 use crate::commands::size_hugepages::report::{
-    NodeRow, RangeRow, RankRow, SizeRow, SizingReport, SizingSummary, TierRow,
+    NodeRow, RangeRow, RankRow, RegularRow, SizeRow, SizingReport, SizingSummary, TierRow,
 };
 use crate::commands::size_hugepages::request::SizingRequest;
 use crate::commands::size_hugepages::summary::summary;
@@ -19,11 +20,16 @@ use crate::engine::plan::tiers::{self, StoredPage, TierCapacity};
 use crate::engine::sys::hugetlb::NodePool;
 
 impl SizingReport {
-    /// Computes the report.
+    /// Computes the report. `found` are the sizes that `--max-fit` has found.
     ///
     /// # Errors
     /// SGLang does not start the deployment, or a value overflows.
-    pub(super) fn new(args: &Args, request: &SizingRequest, host: &TargetHost) -> Result<SizingReport, Failure> {
+    pub(super) fn new(
+        args: &Args,
+        request: &SizingRequest,
+        host: &TargetHost,
+        found: Option<&FittedSizes>,
+    ) -> Result<SizingReport, Failure> {
         let wanted = &request.wanted;
         let need = need(wanted)?;
         let stored = stored(request)?;
@@ -37,9 +43,10 @@ impl SizingReport {
         let ranks = wanted.layout.guard_ranks();
         let guard = GuardRow { needed_bytes: need.guard_bytes, available_bytes, ranks };
         let (verdict, reasons) = verdict(args, host, &need, &guard);
-        let page = wanted.page;
-        let missing = nodes.iter().map(|node| node.target.saturating_sub(node.total)).fold(0, u64::saturating_add);
-        let to_reserve = host.to_reserve(&need.most).max(missing.saturating_mul(page));
+        let page = host.pool.page;
+        let to_reserve = to_reserve(host, &need, &nodes);
+        let memory = need.memory_bytes();
+        let uses_hugepages = wanted.uses_hugepages();
         let mut report = SizingReport {
             schema: "mcctl.size-hugepages/1",
             summary: SizingSummary::default(),
@@ -48,18 +55,35 @@ impl SizingReport {
             reasons,
             model: request.model.as_ref().map(|(name, _)| name.clone()),
             model_source: request.model.as_ref().map(|(_, source)| source.clone()),
-            hugepage_bytes: page,
+            max_fit: found.copied(),
+            hugepage_bytes: if uses_hugepages { page } else { 0 },
+            regular: need.regular.map(|regular| RegularRow {
+                l2_bytes: regular.l2.into(),
+                clients_bytes: regular.clients,
+                services_bytes: regular.services,
+                nic_node_bytes: regular.per_nic_node,
+                needed_bytes: regular.needed.into(),
+                last_rank_bytes: regular.needed_by_last_rank,
+                available_bytes: host.memory,
+            }),
             ranks_on_host: need.ranks_on_host,
             hicache_bytes,
             group_segment_bytes: wanted.group_segment,
             rank_segment_bytes: need.rank_segment,
             rank_mounted_bytes: client.map_or(0, |client| client.mounted),
-            arena: client.map_or(String::new(), |client| arena(client.arena)),
+            arena: match (client, uses_hugepages) {
+                (Some(client), true) => arena(client.arena),
+                _ => "off: without huge pages, the store does not create an arena".to_owned(),
+            },
             ranks: need.ranks.iter().map(|rank| row(rank, page)).collect(),
             service_hugepages: need.service_pages.count(page),
             host_hugepages: RangeRow { least: need.least.count(page), most: need.most.count(page) },
             host_other_hugepages: need.most.count(host.other.page),
             available_hugepages: host.pool.usable(),
+            pool_pages: match nodes.iter().map(|node| node.target).fold(0, u64::saturating_add) {
+                _ if nodes.is_empty() => host.pool_target(need.most.count(page)),
+                total => total,
+            },
             nodes,
             guard,
             tiers: tiers_of(args, request, &need, stored.as_ref()),
@@ -68,17 +92,34 @@ impl SizingReport {
             kep74: kep74(request, stored.as_ref()),
             store_segment_bytes: wanted.services.segment,
             store_local_buffer_bytes: wanted.services.local_buffer,
-            host_bytes_min: u64::try_from(need.most.bytes()).unwrap_or(u64::MAX).saturating_add(need.guard_bytes),
-            pasteable: host.can_reserve(to_reserve, need.guard_bytes),
+            region_bytes: wanted.region,
+            host_bytes_min: u64::try_from(need.most.bytes()).unwrap_or(u64::MAX).saturating_add(memory),
+            reservable: to_reserve > 0 && host.could_reserve(to_reserve, memory),
+            pasteable: match uses_hugepages {
+                true => host.can_reserve(to_reserve, memory),
+                false => host.has_memory_here(memory),
+            },
             commands: Vec::new(),
         };
-        if need.rank_segment > 0 && need.rank_segment < PLAIN_SEGMENT_BYTES_MIN {
+        if uses_hugepages && need.rank_segment > 0 && need.rank_segment < PLAIN_SEGMENT_BYTES_MIN {
             report.reasons.push(FitReason::SmallSegment);
         }
         report.commands = paste::commands(args, &report);
         report.summary = summary(&report, host);
         Ok(report)
     }
+}
+
+/// Size in bytes of the huge pages that must still be reserved, so that each NUMA node has its share.
+fn to_reserve(host: &TargetHost, need: &MemoryNeed, nodes: &[NodeRow]) -> u64 {
+    let missing = nodes.iter().map(|node| node.target.saturating_sub(node.total)).fold(0, u64::saturating_add);
+    host.to_reserve(&need.most).max(missing.saturating_mul(host.pool.page))
+}
+
+/// Whether the host has the memory to reserve the share of each NUMA node.
+pub(super) fn fits_nodes(args: &Args, request: &SizingRequest, host: &TargetHost, need: &MemoryNeed) -> bool {
+    let bytes = to_reserve(host, need, &nodes(args, request, host, need));
+    host.memory.is_some_and(|memory| memory >= bytes.saturating_add(need.memory_bytes()))
 }
 
 fn stored(request: &SizingRequest) -> Result<Option<StoredPage>, Failure> {
@@ -119,6 +160,9 @@ fn arena(arena: ArenaUse) -> String {
 }
 
 fn nodes(args: &Args, request: &SizingRequest, host: &TargetHost, need: &MemoryNeed) -> Vec<NodeRow> {
+    if !request.wanted.uses_hugepages() {
+        return Vec::new();
+    }
     let pools = &host.pool.nodes;
     let numbers: Vec<u32> = pools.iter().map(|pool| pool.node).collect();
     let promised = host.pool.promised.div_ceil((numbers.len() as u64).max(1));

@@ -208,7 +208,10 @@ fn summary(
         SizingVerdict::Fits => "it fits",
         SizingVerdict::Unknown => "whether it fits is unknown",
         SizingVerdict::NotCertain => "whether it fits is not certain",
-        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort | SizingVerdict::DevicesShort => "it does not fit",
+        SizingVerdict::HugepagesShort
+        | SizingVerdict::MemoryShort
+        | SizingVerdict::SegmentRejected
+        | SizingVerdict::DevicesShort => "it does not fit",
     };
     let file = shell_quoted(&path.display().to_string());
     let is_kubernetes = spec.main_platform() != Platform::Hosts;

@@ -19,6 +19,7 @@ mod paste;
 mod per_request;
 mod report;
 mod request;
+mod settings;
 mod summary;
 mod table;
 mod trace_file;
@@ -26,10 +27,12 @@ mod verdict;
 
 use std::path::{Path, PathBuf};
 
-use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::error::{Failure, Outcome};
 use crate::commands::cli::output;
 use crate::commands::size_hugepages::host::TargetHost;
+use crate::commands::size_hugepages::max_fit::FittedSizes;
 use crate::commands::size_hugepages::report::SizingReport;
+use crate::commands::size_hugepages::settings::SettingArgs;
 
 /// Describes how command-line sizes are interpreted, for `--help`.
 const SIZES_HELP: &str = "How sizes are interpreted (1gb = 1024^3 bytes, 1 GB = 10^9 bytes):
@@ -47,7 +50,12 @@ const SIZES_HELP: &str = "How sizes are interpreted (1gb = 1024^3 bytes, 1 GB = 
   --max-mr-size               64 bytes   64 GiB     transfer engine
 
 Units are b, kb, mb, gb and tb (powers of 1024); kib, mib, gib and tib are aliases.
-The report shows every size that a program adjusts.";
+The report shows every size that a program adjusts.
+
+Exit codes, also of --max-fit:
+
+  0  the deployment fits the host as it is now, or too little is known about the host
+  1  it does not fit, it fits only some models, or huge pages must still be reserved (0 after --apply)";
 
 /// The deployment to size, with the same flags as SGLang and upstream's sizing script.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,7 +68,7 @@ The report shows every size that a program adjusts.";
 pub struct Args {
     /// Deployment file (.toml or .yaml) with all sizes: show what each of its hosts needs, and
     /// whether [host] in the file has it
-    #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat", "root"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "no_hugepages", "device_name", "master", "metadata_server", "hicache_mem_layout", "hicache_io_backend", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat", "root"])]
     pub(crate) file: Option<PathBuf>,
     /// Tensor parallel size (tp): number of ranks
     #[arg(long, value_name = "N", default_value = "1")]
@@ -76,21 +84,19 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub(crate) device_pool_tokens: Option<u64>,
     /// Memory that one TP x PP group contributes to the store, in bytes or with a binary unit
-    /// (4gb); 0 for none
-    #[arg(
-        long,
-        visible_alias = "segment-size",
-        value_name = "SIZE",
-        default_value = "4gb",
-        allow_hyphen_values = true
-    )]
-    pub(crate) global_segment_size: String,
+    /// (4gb); 0 for none [default: 4gb]
+    #[arg(long, visible_alias = "segment-size", value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) global_segment_size: Option<String>,
     /// MC_MMAP_ARENA_POOL_SIZE for each process, in bytes or with a binary unit (4gb); 0 for none
     #[arg(long, value_name = "SIZE", default_value = "0", allow_hyphen_values = true)]
     pub(crate) arena_pool_size: String,
     /// Huge page size: 2mb or 1gb
     #[arg(long, value_name = "SIZE", default_value = "2mb", allow_hyphen_values = true)]
     pub(crate) hugepage_size: String,
+    /// Plan for regular memory instead of huge pages: SGLang and the store run without
+    /// MC_STORE_USE_HUGEPAGE
+    #[arg(long, conflicts_with_all = ["hugepage_size", "available_hugetlb", "arena_pool_size", "apply", "persist", "trace", "observed_keys"])]
+    pub(crate) no_hugepages: bool,
     /// Available huge page memory on the target host, in bytes or with a binary unit (512gb)
     /// [default: this host's]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
@@ -149,11 +155,17 @@ pub struct Args {
     /// NUMA nodes with NICs, e.g. 0,1; an RDMA segment is spread across them
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     pub(crate) nic_numa_nodes: Vec<u32>,
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
     /// Tokens per conversation, to show how many conversations a tier holds
     #[arg(long, value_name = "N", default_value = "8192")]
     pub(crate) conversation_tokens: u64,
-    /// Find the largest balanced sizes that fit the host: L2, and a segment of the same size
-    #[arg(long, alias = "fit", conflicts_with_all = ["hicache_size", "hicache_ratio", "global_segment_size"])]
+    /// Find the largest sizes that fit the host: the segment if the size of L2 is set, L2 if
+    /// --global-segment-size is set, otherwise L2 and a segment of the same size
+    ///
+    /// With --available-hugetlb, the result never needs more huge pages than that. Without it, it
+    /// may need pages that must still be reserved on this host.
+    #[arg(long, alias = "fit")]
     pub(crate) max_fit: bool,
     /// Show the hit rate for any cache size on a request trace, instead of sizing a deployment. The
     /// file is in Mooncake's format: one JSON object with hash_ids per line (not the records from
@@ -247,7 +259,15 @@ pub fn compat_of(args: &[String]) -> Option<(String, Vec<String>)> {
     Some((compat::PROGRAM.to_owned(), rest))
 }
 
+/// SGLang's default for `MOONCAKE_GLOBAL_SEGMENT_SIZE`.
+const SEGMENT_DEFAULT: &str = "4gb";
+
 impl Args {
+    /// `--global-segment-size` or its default.
+    fn segment_text(&self) -> &str {
+        self.global_segment_size.as_deref().unwrap_or(SEGMENT_DEFAULT)
+    }
+
     /// Computes and prints the report.
     ///
     /// # Errors
@@ -273,22 +293,27 @@ impl Args {
             return observed::run(&self, keys, bytes);
         }
         if self.max_fit {
-            // Success, even if the pages have not been reserved yet.
-            return max_fit::fitted(&self)?.run().map(|_| Exit::Done);
+            let (args, found) = max_fit::fitted(&self)?;
+            return args.size(Some(&found));
         }
-        let request = request::read(&self)?;
-        let mut host = TargetHost::read(&self, &request)?;
-        let mut report = SizingReport::new(&self, &request, &host)?;
+        self.size(None)
+    }
+
+    /// Sizes a deployment whose sizes are all set. `found` are those that `--max-fit` has found.
+    fn size(&self, found: Option<&FittedSizes>) -> Outcome {
+        let request = request::read(self)?;
+        let mut host = TargetHost::read(self, &request)?;
+        let mut report = SizingReport::new(self, &request, &host, found)?;
         if self.dry_run {
-            apply::dry_run(&self, &host, &report)?;
+            apply::dry_run(self, &host, &report)?;
         } else {
             if self.apply {
-                apply::apply(&self, &host, &report)?;
-                host = TargetHost::read(&self, &request)?;
-                report = SizingReport::new(&self, &request, &host)?;
+                apply::apply(self, &host, &report)?;
+                host = TargetHost::read(self, &request)?;
+                report = SizingReport::new(self, &request, &host, found)?;
             }
             if self.persist {
-                apply::persist(&self, &host, &report)?;
+                apply::persist(self, &host, &report)?;
             }
         }
         if self.json {

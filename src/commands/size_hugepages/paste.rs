@@ -1,17 +1,23 @@
 //! Commands to paste into a shell. If this host cannot run them, every line is a comment.
 
+use std::path::Path;
+
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::report::{SizeRow, SizingReport};
 use crate::commands::size_hugepages::verdict::SizingVerdict;
 use crate::engine::deploy::render::shell_quoted;
 use crate::engine::plan::client::GIB1;
+use crate::engine::plan::sizing_input::REGION_BYTES;
 
 /// The commands: reserve the missing pages now and at boot, set the environment, start SGLang.
 pub(super) fn commands(args: &Args, report: &SizingReport) -> Vec<String> {
-    let mut lines = reservation(report);
+    let mut lines = if report.regular.is_none() { reservation(report) } else { Vec::new() };
     lines.extend(environment(args, report));
     lines.extend(report.sizes.iter().filter_map(difference));
-    lines.push(sglang(args, report));
+    lines.extend(hints(args));
+    let command = sglang(args, report);
+    // Without a model, the command has a placeholder.
+    lines.push(if args.model.is_some() { command } else { comment(command) });
     if report.pasteable { lines } else { lines.into_iter().map(comment).collect() }
 }
 
@@ -30,10 +36,10 @@ fn reservation(report: &SizingReport) -> Vec<String> {
         ));
     }
     if report.nodes.is_empty() && report.verdict == SizingVerdict::HugepagesShort {
-        let most = report.host_hugepages.most;
-        lines.push(format!("echo {most} | sudo tee /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"));
+        let target = report.pool_pages;
+        lines.push(format!("echo {target} | sudo tee /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"));
     }
-    let total = report.pool_pages();
+    let total = report.pool_pages;
     lines.push(if page == GIB1 {
         format!("# kernel command line, to survive a reboot: hugepagesz=1G hugepages={total}")
     } else {
@@ -44,9 +50,13 @@ fn reservation(report: &SizingReport) -> Vec<String> {
     lines
 }
 
+/// The variables of the ranks' store clients. A variable without a value is a comment.
 fn environment(args: &Args, report: &SizingReport) -> Vec<String> {
     let page = if report.hugepage_bytes == GIB1 { "1GB" } else { "2MB" };
-    let mut lines = vec!["export MC_STORE_USE_HUGEPAGE=1".to_owned(), format!("export MC_STORE_HUGEPAGE_SIZE={page}")];
+    let mut lines = match report.regular {
+        None => vec!["export MC_STORE_USE_HUGEPAGE=1".to_owned(), format!("export MC_STORE_HUGEPAGE_SIZE={page}")],
+        Some(_) => vec!["unset MC_STORE_USE_HUGEPAGE   # any value, also 0, would enable huge pages".to_owned()],
+    };
     let variables =
         [("--arena-pool-size", "MC_MMAP_ARENA_POOL_SIZE"), ("--global-segment-size", "MOONCAKE_GLOBAL_SEGMENT_SIZE")];
     for (flag, variable) in variables {
@@ -56,11 +66,30 @@ fn environment(args: &Args, report: &SizingReport) -> Vec<String> {
             lines.push(format!("export {variable}={}", size.setting));
         }
     }
-    if args.protocol == "rdma" {
-        lines.push("export MOONCAKE_PROTOCOL=rdma".to_owned());
-        lines.push("# and the devices, as listed by mcctl devices: export MOONCAKE_DEVICE=mlx5_0,mlx5_1".to_owned());
+    // SGLang's default is rdma.
+    lines.push(format!("export MOONCAKE_PROTOCOL={}", args.protocol));
+    let settings = &args.settings;
+    match &settings.device_name {
+        Some(devices) => lines.push(format!("export MOONCAKE_DEVICE={}", quoted(devices))),
+        None if args.protocol == "rdma" => {
+            lines
+                .push("# and the devices, as listed by mcctl devices: export MOONCAKE_DEVICE=mlx5_0,mlx5_1".to_owned());
+        }
+        None => {}
     }
-    lines.push("# and the address of the master: export MOONCAKE_MASTER=HOST:50051".to_owned());
+    lines.push(match settings.master_address() {
+        Some(address) => format!("export MOONCAKE_MASTER={}", quoted(&address)),
+        None => "# and the address of the master: export MOONCAKE_MASTER=HOST:50051".to_owned(),
+    });
+    lines.push(match &settings.metadata_server {
+        Some(server) => format!("export MOONCAKE_TE_META_DATA_SERVER={}", quoted(server)),
+        None => "# and the metadata service, unless it is P2PHANDSHAKE: export \
+                 MOONCAKE_TE_META_DATA_SERVER=http://HOST:8080/metadata"
+            .to_owned(),
+    });
+    if report.region_bytes != REGION_BYTES {
+        lines.push(format!("export MC_MAX_MR_SIZE={}", report.region_bytes));
+    }
     if args.store_services > 0 {
         lines.push(format!(
             "# each store service: MOONCAKE_GLOBAL_SEGMENT_SIZE={} MOONCAKE_LOCAL_BUFFER_SIZE={}",
@@ -87,6 +116,26 @@ fn difference(size: &SizeRow) -> Option<String> {
     let asked = size.asked_bytes;
     let setting = &size.setting;
     Some(format!("# {flag} {given} is {asked} bytes; {why}: {setting} is {by} bytes {which}"))
+}
+
+/// What the command does not contain, because it depends on the host or is not a size.
+fn hints(args: &Args) -> Vec<String> {
+    let mut lines = Vec::new();
+    if args.nnodes > 1 {
+        let text =
+            "# and on each host, its rank and the address of the first: --node-rank RANK --dist-init-addr HOST:PORT";
+        lines.push(text.to_owned());
+    }
+    if args.packed_draft_layers > 0 {
+        lines.push("# and the flags of the draft model, such as --speculative-algorithm".to_owned());
+    }
+    if let Some(model) = args.model.as_deref().filter(|model| !model.contains('/') && !Path::new(model).exists()) {
+        let model = quoted(model);
+        lines.push(format!(
+            "# the model must be a directory or a name on the Hugging Face Hub: replace {model} if it is not"
+        ));
+    }
+    lines
 }
 
 fn sglang(args: &Args, report: &SizingReport) -> String {
@@ -116,9 +165,8 @@ fn sglang(args: &Args, report: &SizingReport) -> String {
         (None, Some(ratio)) => words.push(format!("--hicache-ratio {ratio}")),
         (None, None) => {}
     }
-    // The store needs one of two layouts, and each requires its I/O backend. render has the same
-    // default.
-    words.push("--hicache-mem-layout page_first_direct --hicache-io-backend direct".to_owned());
+    let (layout, backend) = args.settings.layout_and_backend();
+    words.push(format!("--hicache-mem-layout {layout} --hicache-io-backend {backend}"));
     words.push("--hicache-storage-backend mooncake".to_owned());
     words.join(" ")
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::commands::size_hugepages::beside::{Kep74Comparison, UpstreamRow};
+use crate::commands::size_hugepages::max_fit::FittedSizes;
 use crate::commands::size_hugepages::verdict::{FitReason, GuardRow, SizingVerdict};
 use crate::engine::plan::l2::ValueRange;
 use crate::engine::plan::size_flag::SizeFlag;
@@ -42,6 +43,25 @@ pub(super) struct RankRow {
     pub memlock_bytes: RangeRow,
     /// Memory regions per NIC.
     pub memory_regions_per_nic: u64,
+}
+
+/// The regular memory of a deployment without huge pages, on the host with the highest usage.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct RegularRow {
+    /// L2 of all ranks.
+    pub l2_bytes: RangeRow,
+    /// Segments and local buffers of all ranks.
+    pub clients_bytes: u64,
+    /// Segments and local buffers of the store services.
+    pub services_bytes: u64,
+    /// Part of the segments that is bound to each NUMA node with NICs.
+    pub nic_node_bytes: u64,
+    /// What must be available before SGLang starts, including the reserve of its check.
+    pub needed_bytes: RangeRow,
+    /// What must be available for the check of a rank that allocates its L2 after all others.
+    pub last_rank_bytes: u64,
+    /// What is available; `null` if unknown.
+    pub available_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -120,7 +140,12 @@ pub(super) struct SizingReport {
     pub model: Option<String>,
     /// The source of the model geometry.
     pub model_source: Option<String>,
+    /// The sizes that `--max-fit` has found.
+    pub max_fit: Option<FittedSizes>,
+    /// Huge page size; 0 without huge pages.
     pub hugepage_bytes: u64,
+    /// The memory of a deployment without huge pages.
+    pub regular: Option<RegularRow>,
     /// Number of ranks on the host with the highest usage.
     pub ranks_on_host: u64,
     /// `--hicache-size` as passed to SGLang, in bytes per rank; `null` with a ratio.
@@ -129,7 +154,7 @@ pub(super) struct SizingReport {
     pub group_segment_bytes: u64,
     /// Segment size per rank.
     pub rank_segment_bytes: u64,
-    /// Segment size per rank, rounded up to huge pages.
+    /// Segment size per rank; with huge pages, rounded up to whole pages.
     pub rank_mounted_bytes: u64,
     /// How the arena is used.
     pub arena: String,
@@ -158,20 +183,19 @@ pub(super) struct SizingReport {
     /// Local buffer size of a store service.
     #[serde(skip)]
     pub store_local_buffer_bytes: u64,
+    /// `MC_MAX_MR_SIZE`.
+    #[serde(skip)]
+    pub region_bytes: u64,
+    /// Size of the pool that the commands set, in huge pages: never less than that of the present
+    /// pool.
+    #[serde(skip)]
+    pub pool_pages: u64,
     /// Minimum memory of a suitable host, including huge pages.
     pub host_bytes_min: u64,
+    /// Whether huge pages are missing, and the host has the memory to reserve them.
+    pub reservable: bool,
     /// Whether this host can run the commands. If not, each command is a comment.
     pub pasteable: bool,
     /// Commands to paste, in order.
     pub commands: Vec<String>,
-}
-
-impl SizingReport {
-    /// The required pool size for the whole host, in pages.
-    pub(super) fn pool_pages(&self) -> u64 {
-        match self.nodes.iter().map(|node| node.target).fold(0, u64::saturating_add) {
-            0 => self.host_hugepages.most,
-            total => total,
-        }
-    }
 }

@@ -13,7 +13,7 @@ use crate::engine::plan::geometry::{CacheType, Geometry};
 use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::layout::ParallelLayout;
 use crate::engine::plan::size_flag::{self, SizeFlag};
-use crate::engine::plan::sizing_input::{Services, SizingInput};
+use crate::engine::plan::sizing_input::{REGULAR_PAGE_BYTES, Services, SizingInput};
 use crate::engine::plan::{SizingError, models, upstream};
 use crate::engine::sys::hugetlb;
 
@@ -25,7 +25,7 @@ pub(super) struct SizingRequest {
     /// The model name and the source of its geometry.
     pub model: Option<(String, String)>,
     /// The sizes that are passed to other programs, in the order L2 (absent with a ratio), segment,
-    /// arena.
+    /// arena (absent without huge pages).
     pub sizes: Vec<SizeFlag>,
 }
 
@@ -106,6 +106,7 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
         return Err(Failure::usage("--max-mr-size must be at least 16 MiB: buffers are split at multiples of 16 MiB"));
     }
     let page = match upstream::size(&args.hugepage_size).ok().and_then(|bytes| u64::try_from(bytes).ok()) {
+        _ if args.no_hugepages => REGULAR_PAGE_BYTES,
         Some(page @ (MIB2 | GIB1)) => page,
         _ => {
             let text = format!("--hugepage-size {}: the store supports 2 MiB and 1 GiB huge pages", args.hugepage_size);
@@ -116,6 +117,7 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
     if !is_rdma && !args.nic_numa_nodes.is_empty() {
         return Err(Failure::usage("--nic-numa-nodes requires --protocol rdma"));
     }
+    args.settings.check(is_rdma)?;
     let services = Services {
         count: args.store_services,
         segment: size_flag::store("--store-segment-size", &args.store_segment_size)?,
@@ -124,7 +126,7 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
     let mut nic_nodes = args.nic_numa_nodes.clone();
     nic_nodes.sort_unstable();
     nic_nodes.dedup();
-    let segment = size_flag::segment(&args.global_segment_size)?;
+    let segment = size_flag::segment(args.segment_text())?;
     let arena = size_flag::arena(&args.arena_pool_size)?;
     let wanted = SizingInput {
         layout,
@@ -140,7 +142,9 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
         region,
         services,
     };
-    Ok(SizingRequest { wanted, model: model.map(|model| (model.name, model.source)), sizes: vec![segment, arena] })
+    let mut sizes = vec![segment];
+    sizes.extend(Some(arena).filter(|_| wanted.uses_hugepages()));
+    Ok(SizingRequest { wanted, model: model.map(|model| (model.name, model.source)), sizes })
 }
 
 /// The store splits larger buffers at multiples of this size.

@@ -22,6 +22,14 @@ pub(super) fn pages(range: RangeRow, page: u64) -> String {
 }
 
 fn needs(report: &SizingReport, host: &TargetHost) -> String {
+    if let Some(regular) = &report.regular {
+        let RangeRow { least, most } = regular.needed_bytes;
+        let memory = match least == most {
+            true => ByteSize(most).to_string(),
+            false => format!("{} to {}", ByteSize(least), ByteSize(most)),
+        };
+        return format!("{memory} of regular memory, without huge pages");
+    }
     let mut text = pages(report.host_hugepages, report.hugepage_bytes);
     if report.host_other_hugepages > 0 {
         let other = report.host_other_hugepages;
@@ -30,7 +38,25 @@ fn needs(report: &SizingReport, host: &TargetHost) -> String {
     format!("{text}, and {} of regular (non-hugepage) memory", ByteSize(report.guard.needed_bytes))
 }
 
+/// The verdict in words.
+fn verdict(report: &SizingReport, host: &TargetHost) -> &'static str {
+    match report.verdict {
+        SizingVerdict::Fits if host.memory.is_none() => "the huge pages are sufficient",
+        SizingVerdict::Fits => "it fits",
+        SizingVerdict::HugepagesShort if report.reservable => "the huge pages must still be reserved",
+        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort | SizingVerdict::DevicesShort => "it does not fit",
+        SizingVerdict::SegmentRejected => "the store rejects the segment",
+        SizingVerdict::NotCertain => "whether it fits depends on the model",
+        SizingVerdict::Unknown => "whether it fits is unknown",
+    }
+}
+
 fn available(report: &SizingReport, host: &TargetHost) -> String {
+    let verdict = verdict(report, host);
+    if report.regular.is_some() {
+        let memory = host.memory.map_or("an unknown amount".to_owned(), |bytes| ByteSize(bytes).to_string());
+        return format!("{memory} of regular memory: {verdict}");
+    }
     let found = match report.available_hugepages {
         Some(count) => format!("{count} huge pages ({})", ByteSize(count.saturating_mul(report.hugepage_bytes))),
         None => "an unknown number of huge pages".to_owned(),
@@ -38,14 +64,6 @@ fn available(report: &SizingReport, host: &TargetHost) -> String {
     let memory = match host.memory {
         Some(bytes) => format!("{} of regular memory", ByteSize(bytes)),
         None => "an unknown amount of regular memory".to_owned(),
-    };
-    let verdict = match report.verdict {
-        SizingVerdict::Fits if host.memory.is_none() => "the huge pages are sufficient",
-        SizingVerdict::Fits => "it fits",
-        SizingVerdict::HugepagesShort if report.pasteable => "the huge pages must still be reserved",
-        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort | SizingVerdict::DevicesShort => "it does not fit",
-        SizingVerdict::NotCertain => "whether it fits depends on the model",
-        SizingVerdict::Unknown => "whether it fits is unknown",
     };
     format!("{found}, and {memory}: {verdict}")
 }
@@ -58,6 +76,12 @@ fn next(report: &SizingReport, host: &TargetHost) -> String {
         SizingVerdict::NotCertain => {
             "set --model to a model name or a config.json: the result depends on the model's bytes per token".to_owned()
         }
+        SizingVerdict::SegmentRejected => {
+            "set each segment to 0, or to at least 16 MiB per rank and per store service \
+             (--global-segment-size, --store-segment-size), or use huge pages"
+                .to_owned()
+        }
+        SizingVerdict::Unknown if report.regular.is_some() => "set --available-memory".to_owned(),
         SizingVerdict::Unknown => {
             format!("set --available-hugetlb; this kernel has no {} huge page pool", ByteSize(report.hugepage_bytes))
         }
@@ -67,10 +91,10 @@ fn next(report: &SizingReport, host: &TargetHost) -> String {
                 "run the commands above on the target host, without the #; it needs at least {least_host} GiB of memory"
             )
         }
-        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort if memory_short => {
+        SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort if memory_short || report.regular.is_some() => {
             format!(
                 "use a host with at least {least_host} GiB of memory, or lower --hicache-size or --global-segment-size (use --max-fit \
-                 instead to find the largest sizes that fit)"
+                 instead of one or both to find the largest sizes that fit)"
             )
         }
         _ if host.pool.allowed < host.pool.available && host.pool.allowed.is_some() => {

@@ -18,7 +18,8 @@ fn size(bytes: u64) -> String {
 /// Renders the report: details, commands to paste, caveats, and the three-line summary.
 pub(super) fn render(report: &SizingReport) -> String {
     let mut text = String::from("MiB and GiB are powers of 1024. SGLang's --hicache-size is in GB (10^9 bytes).\n\n");
-    for table in [deployment(report), ranks(&report.ranks), host(report), nodes(report), tiers(report)] {
+    let ranks = ranks(&report.ranks, report.regular.is_none());
+    for table in [deployment(report), ranks, host(report), nodes(report), tiers(report)] {
         if !table.rows.is_empty() {
             text.push_str(&format!("{}\n", table.render(table::width())));
         }
@@ -43,9 +44,24 @@ pub(super) fn render(report: &SizingReport) -> String {
         }
         text.push('\n');
     }
+    if let Some(sizes) = largest(report) {
+        text.push_str(&format!("largest    {sizes}\n"));
+    }
     let SizingSummary { needs, available, next } = &report.summary;
     text.push_str(&format!("needs      {needs}\navailable  {available}\nnext       {next}\n"));
     text
+}
+
+/// The flags for the sizes that `--max-fit` has found.
+fn largest(report: &SizingReport) -> Option<String> {
+    let found = report.max_fit.as_ref()?;
+    let setting = |flag: &str| {
+        let size = report.sizes.iter().find(|size| size.flag == flag)?;
+        Some(format!("{flag} {}", size.setting))
+    };
+    let l2 = setting("--hicache-size").filter(|_| found.searched != "segment");
+    let segment = setting("--global-segment-size").filter(|_| found.searched != "l2");
+    Some(l2.into_iter().chain(segment).collect::<Vec<_>>().join(" "))
 }
 
 fn deployment(report: &SizingReport) -> ReportTable {
@@ -59,13 +75,16 @@ fn deployment(report: &SizingReport) -> ReportTable {
         let setting = setting.map_or(String::new(), |setting| format!(" (--hicache-size {setting})"));
         rows.row(["L2 requested".to_owned(), format!("{} per rank{setting}", size(bytes))]);
     }
+    let mounted = match report.regular {
+        None => format!(", {} in whole huge pages", size(report.rank_mounted_bytes)),
+        Some(_) => String::new(),
+    };
     rows.row([
         "segment".to_owned(),
         format!(
-            "{} per TP x PP group, {} per rank, {} in whole huge pages",
+            "{} per TP x PP group, {} per rank{mounted}",
             size(report.group_segment_bytes),
-            size(report.rank_segment_bytes),
-            size(report.rank_mounted_bytes)
+            size(report.rank_segment_bytes)
         ),
     ]);
     rows.row(["arena (MC_MMAP_ARENA_POOL_SIZE)".to_owned(), report.arena.clone()]);
@@ -82,6 +101,31 @@ fn host(report: &SizingReport) -> ReportTable {
         1 => "1 rank needs".to_owned(),
         n => format!("{n} ranks need"),
     };
+    let memlock = report.ranks.iter().map(|rank| rank.memlock_bytes.most).max().unwrap_or(0);
+    let memlock = format!("memlock limit of {} per process, or unlimited (ulimit -l)", size(memlock));
+    if let Some(regular) = &report.regular {
+        rows.row([
+            "highest usage per host".to_owned(),
+            format!("{ranks} {} of regular memory at startup", range(regular.needed_bytes, size)),
+        ]);
+        rows.row(["of this, L2".to_owned(), range(regular.l2_bytes, size)]);
+        rows.row(["of this, segments and local buffers".to_owned(), size(regular.clients_bytes)]);
+        if regular.services_bytes > 0 {
+            rows.row(["of this, store services".to_owned(), size(regular.services_bytes)]);
+        }
+        let guard = &report.guard;
+        rows.row([
+            "SGLang's check alone".to_owned(),
+            format!("{} available at startup (L2 x {} plus 10 GiB)", size(guard.needed_bytes), guard.ranks),
+        ]);
+        rows.row(["available".to_owned(), regular.available_bytes.map_or("unknown".to_owned(), size)]);
+        if regular.nic_node_bytes > 0 {
+            let bytes = size(regular.nic_node_bytes);
+            rows.row(["on each NUMA node with NICs".to_owned(), format!("{bytes} of segments")]);
+        }
+        rows.row(["with RDMA".to_owned(), memlock]);
+        return rows;
+    }
     rows.row([
         "highest usage per host".to_owned(),
         format!("{ranks} {} huge pages ({})", range(most, count), range(most, bytes)),
@@ -108,16 +152,12 @@ fn host(report: &SizingReport) -> ReportTable {
             .available_bytes
             .map_or("unknown".to_owned(), |n| format!("{} after the huge pages are reserved", size(n))),
     ]);
-    let memlock = report.ranks.iter().map(|rank| rank.memlock_bytes.most).max().unwrap_or(0);
-    rows.row([
-        "with RDMA".to_owned(),
-        format!("memlock limit of {} per process, or unlimited (ulimit -l)", size(memlock)),
-    ]);
+    rows.row(["with RDMA".to_owned(), memlock]);
     rows
 }
 
 /// One column per pipeline stage.
-fn ranks(ranks: &[RankRow]) -> ReportTable {
+fn ranks(ranks: &[RankRow], uses_hugepages: bool) -> ReportTable {
     type Cell = Box<dyn Fn(&RankRow) -> String>;
     let number = |n: Option<u64>| n.map_or("?".to_owned(), |n| n.to_string());
     let rows: [(&str, Cell); 9] = [
@@ -131,7 +171,8 @@ fn ranks(ranks: &[RankRow]) -> ReportTable {
         ("huge pages for segment, local buffer, arena", Box::new(|rank| rank.client_hugepages.to_string())),
         ("RDMA memory regions per NIC", Box::new(|rank| rank.memory_regions_per_nic.to_string())),
     ];
-    let mut rows = rows.into_iter().map(|(name, cell)| -> Vec<String> {
+    let rows = rows.into_iter().filter(|(name, _)| uses_hugepages || !name.starts_with("huge pages"));
+    let mut rows = rows.map(|(name, cell)| -> Vec<String> {
         std::iter::once(name.to_owned()).chain(ranks.iter().map(cell)).collect()
     });
     let head = rows.next().unwrap_or_default();

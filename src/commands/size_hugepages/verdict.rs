@@ -6,8 +6,10 @@ use crate::commands::cli::error::Exit;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::host::TargetHost;
 use crate::engine::base::ByteSize;
+use crate::engine::plan::client::PLAIN_SEGMENT_BYTES_MIN;
 use crate::engine::plan::guard;
-use crate::engine::plan::need::MemoryNeed;
+use crate::engine::plan::l2::ValueRange;
+use crate::engine::plan::need::{MemoryNeed, RegularMemory};
 
 /// Whether the deployment fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -17,14 +19,16 @@ pub(super) enum SizingVerdict {
     Fits,
     /// Fewer huge pages are available than needed.
     HugepagesShort,
-    /// SGLang's check, or the pages that must still be reserved, need more regular (non-hugepage)
-    /// memory than is available.
+    /// SGLang's check, the pages that must still be reserved, or a deployment without huge pages
+    /// need more regular (non-hugepage) memory than is available.
     MemoryShort,
+    /// Without huge pages, the store rejects a segment of this size.
+    SegmentRejected,
     /// A host has too few GPUs, NICs or NUMA nodes. Only for a deployment file.
     DevicesShort,
     /// The deployment fits only for some models.
     NotCertain,
-    /// The number of huge pages is unknown.
+    /// The number of huge pages is unknown; without huge pages, the amount of memory.
     Unknown,
 }
 
@@ -35,6 +39,7 @@ impl SizingVerdict {
             SizingVerdict::Fits | SizingVerdict::Unknown => Exit::Done,
             SizingVerdict::HugepagesShort
             | SizingVerdict::MemoryShort
+            | SizingVerdict::SegmentRejected
             | SizingVerdict::DevicesShort
             | SizingVerdict::NotCertain => Exit::No,
         }
@@ -82,6 +87,34 @@ pub(super) enum FitReason {
     Guard { limit: ByteSize, needed: ByteSize, available: ByteSize },
     #[error("a rank's segment is below 16 MiB: without huge pages the store rejects it (setup returns -600)")]
     SmallSegment,
+    #[error(
+        "a segment of {segment} is below {least}: without huge pages the store rejects it (setup returns -600), and \
+         SGLang or the store service does not start"
+    )]
+    RejectedSegment { segment: ByteSize, least: ByteSize },
+    #[error("the available memory is unknown: set --available-memory")]
+    UnknownMemory,
+    #[error("needs {least} to {most} of regular memory, depending on the model: set --model")]
+    MemoryDependsOnModel { least: ByteSize, most: ByteSize },
+    #[error(
+        "needs {needed} of regular memory ({reserve} of it stay free: SGLang's startup check requires that); {available} \
+         available"
+    )]
+    RegularShort { needed: ByteSize, reserve: ByteSize, available: ByteSize },
+    #[error(
+        "this host has {0} in free huge pages, which this deployment does not use and which are not part of the \
+         available memory"
+    )]
+    UnusedPages(ByteSize),
+    #[error(
+        "a rank that starts late may fail: SGLang's check then counts L2 of the other ranks twice. To exclude this, \
+         {needed} must be available; {available} available"
+    )]
+    LateRank { needed: ByteSize, available: ByteSize },
+    #[error(
+        "the memory of SGLang's own processes is not included: it must be available in addition, or already be in use"
+    )]
+    ProcessMemory,
 }
 
 impl Serialize for FitReason {
@@ -97,6 +130,9 @@ pub(super) fn verdict(
     need: &MemoryNeed,
     guard: &GuardRow,
 ) -> (SizingVerdict, Vec<FitReason>) {
+    if let Some(regular) = &need.regular {
+        return regular_verdict(host, need, regular);
+    }
     let mut reasons = Vec::new();
     let page = host.pool.page;
     let least = need.least.count(page);
@@ -150,4 +186,38 @@ pub(super) fn verdict(
         available: ByteSize(available),
     });
     (if verdict == SizingVerdict::HugepagesShort { verdict } else { SizingVerdict::MemoryShort }, reasons)
+}
+
+/// Determines whether a deployment without huge pages fits, with the reasons.
+fn regular_verdict(host: &TargetHost, need: &MemoryNeed, regular: &RegularMemory) -> (SizingVerdict, Vec<FitReason>) {
+    let mut reasons = vec![FitReason::ProcessMemory];
+    let ValueRange { least, most } = regular.needed;
+    let mut verdict = match host.memory {
+        None => {
+            reasons.push(FitReason::UnknownMemory);
+            SizingVerdict::Unknown
+        }
+        Some(memory) if memory >= most => SizingVerdict::Fits,
+        Some(memory) if memory >= least => {
+            reasons.push(FitReason::MemoryDependsOnModel { least: ByteSize(least), most: ByteSize(most) });
+            SizingVerdict::NotCertain
+        }
+        Some(memory) => {
+            let (needed, available) = (ByteSize(most), ByteSize(memory));
+            reasons.push(FitReason::RegularShort { needed, reserve: ByteSize(guard::RESERVE_BYTES), available });
+            let unused = host.pool.available.unwrap_or(0).saturating_mul(host.pool.page);
+            reasons.extend((unused > 0).then_some(FitReason::UnusedPages(ByteSize(unused))));
+            SizingVerdict::MemoryShort
+        }
+    };
+    let late = regular.needed_by_last_rank;
+    if let Some(memory) = host.memory.filter(|memory| *memory >= most && *memory < late) {
+        reasons.push(FitReason::LateRank { needed: ByteSize(late), available: ByteSize(memory) });
+    }
+    if let Some(segment) = need.rejected_segment {
+        let least = ByteSize(PLAIN_SEGMENT_BYTES_MIN);
+        reasons.push(FitReason::RejectedSegment { segment: ByteSize(segment), least });
+        verdict = SizingVerdict::SegmentRejected;
+    }
+    (verdict, reasons)
 }

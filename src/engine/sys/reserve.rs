@@ -51,6 +51,19 @@ pub enum ReserveError {
     },
 }
 
+/// Memory that a reservation must leave for the system and its processes, in bytes; on a small host,
+/// a quarter of the `available` memory.
+pub fn kept_bytes(available: u64) -> u64 {
+    const KEPT_BYTES: u64 = 2 << 30;
+    KEPT_BYTES.min(available / 4)
+}
+
+/// Whether `bytes` more huge pages leave enough of the `available` memory: what the system needs, and
+/// the `regular` bytes that processes need in addition to huge pages.
+pub fn leaves_enough(bytes: u64, regular: u64, available: u64) -> bool {
+    bytes.saturating_add(regular.max(kept_bytes(available))) <= available
+}
+
 /// Access to the huge page pools.
 pub trait HugePagePools {
     /// Reads `node`'s pool.
@@ -165,6 +178,15 @@ mod tests {
 
     fn targets(pages: &[u64]) -> Vec<PoolTarget> {
         pages.iter().zip(0..).map(|(pages, node)| PoolTarget { node, pages: *pages }).collect()
+    }
+
+    #[test]
+    fn a_reservation_leaves_memory_for_the_system_and_the_processes() {
+        let gib = |n: u64| n << 30;
+        assert!(leaves_enough(gib(20), gib(2), gib(22)) && !leaves_enough(gib(20), gib(3), gib(22)));
+        assert!(!leaves_enough(gib(21), 0, gib(22)), "the system keeps 2 GiB");
+        assert!(leaves_enough(gib(3), 0, gib(4)) && !leaves_enough(gib(3) + 1, 0, gib(4)));
+        assert!(!leaves_enough(u64::MAX, u64::MAX, gib(1)));
     }
 
     #[test]

@@ -122,6 +122,76 @@ fn huge_pages_are_compared_with_the_plan() {
 }
 
 #[test]
+fn a_remedy_is_a_command_only_if_the_host_can_run_it() {
+    let remedies = |host: &Host, plan: &serde_json::Value| -> Vec<String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), plan.to_string()).unwrap();
+        let (root, plan) = (host.path().to_str().unwrap(), file.path().to_str().unwrap());
+        let run = crate::cli::mcctl(&[
+            "doctor",
+            "--json",
+            "--only=hugepages,hugepages-per-node",
+            "--root",
+            root,
+            "--plan",
+            plan,
+        ]);
+        let found: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        found["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| finding["remedy"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let plan = |page: u64, count: u64, guard: u64| {
+        json!({
+            "schema": "mcctl.size-hugepages/1", "hugepage_bytes": page, "host_hugepages": {"least": 0, "most": count},
+            "nodes": [{"node": 0, "needed": count}], "guard": {"needed_bytes": guard}, "ranks": [],
+        })
+    };
+    // 48 GiB are available, 512 pages are free.
+    let host = Host::healthy()
+        .with("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "1024\n")
+        .with("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n")
+        .with("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "0\n");
+    for (count, guard, is_command) in [(10_752, 28 << 30, true), (10_753, 28 << 30, false), (408_048, 1, false)] {
+        let found = remedies(&host, &plan(2 << 20, count, guard));
+        assert_eq!(found.len(), 2, "{found:?}");
+        for remedy in &found {
+            assert_eq!(remedy.starts_with("echo "), is_command, "{remedy}");
+            assert_eq!(remedy.contains("use a larger host"), !is_command, "{remedy}");
+        }
+    }
+    let found = remedies(&host, &plan(2 << 20, 10_752, 1));
+    assert!(found[0].starts_with("echo 11264 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"), "{found:?}");
+    assert!(found[1].starts_with("echo 11264 > /sys/devices/system/node/node0/"), "{found:?}");
+    // vm.nr_hugepages would set the pool of another size.
+    let found = remedies(&host, &plan(1 << 30, 4, 1));
+    assert!(found[0].starts_with("echo 4 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"), "{found:?}");
+}
+
+#[test]
+fn a_plan_without_huge_pages_needs_only_memory() {
+    let host = Host::healthy();
+    let plan = |needed: u64| {
+        let sizes = ["size-hugepages", "--json", "--no-hugepages", "--model=Qwen3-8B", "--page-size=64"];
+        let memory = format!("--available-memory={needed}");
+        crate::cli::mcctl(&[&sizes[..], &["--hicache-size=20", "--global-segment-size=16gb", &memory]].concat()).stdout
+    };
+    // 18.6 GiB of L2, 16 GiB of segment and 10 GiB: the host has 48 GiB.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), plan(1 << 40)).unwrap();
+    let flags = ["--plan", file.path().to_str().unwrap()];
+    let verdict = |host: &Host, id: &str| host.verdict(id, &[], &flags);
+    for id in ["memory", "hugepages", "hugepages-per-node"] {
+        assert_eq!(verdict(&host, id), "passed", "{id}");
+    }
+    let small = Host::healthy().with("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 44040192 kB\n");
+    assert_eq!(verdict(&small, "memory"), "error", "42 GiB");
+}
+
+#[test]
 fn limits_are_errors_only_with_rdma() {
     let limits = |lock: &str, files: &str| {
         format!(

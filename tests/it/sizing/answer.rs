@@ -283,16 +283,3 @@ fn invalid_arguments_are_one_line_and_exit_with_2() {
         assert!(message.contains(part) && !message.contains('\n'), "{line}: {message}");
     }
 }
-
-#[test]
-fn max_fit_finds_the_largest_sizes_that_fit() {
-    let line = "--max-fit --tp-size 8 --page-size 64 --model Qwen3-32B --available-hugetlb 0 --available-memory 1tb";
-    let run = ask(line);
-    run.succeeds();
-    assert!(run.stdout.contains("41.91 GiB per rank (--hicache-size 45)"), "{run:?}");
-    assert!(run.stdout.contains("MOONCAKE_GLOBAL_SEGMENT_SIZE=335gb"), "{run:?}");
-    let none = ask("--max-fit --model Qwen3-32B --available-hugetlb 0 --available-memory 8gb");
-    assert!(none.fails(1).contains("not even 1 GB"), "{none:?}");
-    let both = ask("--max-fit --hicache-size 4 --model Qwen3-32B");
-    assert!(both.fails(2).contains("cannot be used with"), "{both:?}");
-}

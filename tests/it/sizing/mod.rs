@@ -3,6 +3,7 @@
 mod answer;
 mod apply;
 mod compat;
+mod hosts;
 mod script;
 mod trace;
 mod wheel;

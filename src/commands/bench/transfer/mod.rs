@@ -376,7 +376,7 @@ fn no_memory(error: &MemoryError) -> Failure {
     };
     match error {
         MemoryError::NotEnoughHugePages { .. } | MemoryError::NoSuchPage { .. } => failure.next(
-            "reserve more huge pages (sysctl vm.nr_hugepages), lower --buffer-size, or unset MC_STORE_USE_HUGEPAGE",
+            "reserve more huge pages if the memory suffices, lower --buffer-size, or unset MC_STORE_USE_HUGEPAGE",
         ),
         _ => failure.next("lower --buffer-size, or add memory to this host"),
     }

@@ -69,12 +69,17 @@ pub enum FitResult {
 /// Upper limit of the search, in GB per rank, or in GiB per group.
 const UNITS_MAX: u64 = 1 << 20;
 
-/// Finds the largest sizes for the deployment `wanted` that fit `capacity`, in units of 1 GB of L2
-/// per rank, or of 1 GiB of the group segment. The sizes in `wanted` that are searched are ignored.
+/// Finds the largest sizes for the deployment `wanted` that `carries` accepts, in units of 1 GB of
+/// L2 per rank, or of 1 GiB of the group segment. The sizes in `wanted` that are searched are
+/// ignored. `carries` must not accept larger sizes after it has rejected smaller ones.
 ///
 /// # Errors
 /// SGLang cannot start the deployment with any of these sizes, or a fixed size is out of range.
-pub fn fit(wanted: &SizingInput, searched: SearchedSizes, capacity: &HostCapacity) -> Result<FitResult, SizingError> {
+pub fn fit(
+    wanted: &SizingInput,
+    searched: SearchedSizes,
+    carries: impl Fn(&MemoryNeed) -> bool,
+) -> Result<FitResult, SizingError> {
     let divisor = wanted.layout.attention_tp() * wanted.layout.pp();
     let sizes = |units: u64| {
         let balanced = u128::from(units) * 1_000_000_000 * u128::from(divisor);
@@ -97,16 +102,16 @@ pub fn fit(wanted: &SizingInput, searched: SearchedSizes, capacity: &HostCapacit
     let smallest = sizes(least).ok_or(SizingError::TooLarge { what: "the segment size" })?;
     // An invalid deployment already fails here.
     let of_smallest = needed(&smallest)?;
-    if !capacity.carries(&of_smallest) {
+    if !carries(&of_smallest) {
         return Ok(FitResult::Nothing { smallest, need: Box::new(of_smallest) });
     }
     // Sizes that overflow do not fit.
-    let carries = |units: u64| sizes(units).filter(|sizes| needed(sizes).is_ok_and(|need| capacity.carries(&need)));
+    let fitting = |units: u64| sizes(units).filter(|sizes| needed(sizes).is_ok_and(|need| carries(&need)));
     let mut low = (least, smallest);
     let mut high = UNITS_MAX.max(least + 1);
     while high - low.0 > 1 {
         let middle = low.0 + (high - low.0) / 2;
-        match carries(middle) {
+        match fitting(middle) {
             Some(sizes) => low = (middle, sizes),
             None => high = middle,
         }
@@ -152,6 +157,10 @@ mod tests {
     fn pool(memory: u64, pages: u64) -> HostCapacity {
         let hugepages = HugePageCount::of(MIB2, pages);
         HostCapacity { memory, hugepages, hugepages_max: hugepages }
+    }
+
+    fn fit(wanted: &SizingInput, searched: SearchedSizes, on: &HostCapacity) -> Result<FitResult, SizingError> {
+        super::fit(wanted, searched, |need| on.carries(need))
     }
 
     fn largest(result: FitResult) -> FittingSizes {

@@ -7,6 +7,7 @@ use mcctl_base::check::{Check, CheckStatus, Severity};
 use mcctl_deploy::plan::size_text;
 use mcctl_sys::host::parse_meminfo;
 use mcctl_sys::hugetlb::parse_list;
+use mcctl_sys::reserve::{kept_bytes, leaves_enough};
 
 const POOLS: &str = "/sys/kernel/mm/hugepages";
 /// The page size that a store uses by default.
@@ -71,21 +72,34 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
         "{count} huge pages of {size} are planned, but {} are available: mmap fails with errno 12, and the store or SGLang does not start",
         pool.available
     );
-    let missing = bytes.saturating_mul(count - pool.available);
-    let memory = facts.text("/proc/meminfo").and_then(|text| parse_meminfo(&text));
-    let remedy = match memory.filter(|memory| missing > memory.available) {
-        // A reservation beyond the available memory stops the host.
-        Some(memory) => format!(
-            "the missing pages need {}, but only {} is available: use a larger host, or smaller sizes (mcctl size-hugepages --max-fit)",
-            ByteSize(missing),
-            ByteSize(memory.available)
-        ),
-        None => format!(
-            "sysctl -w vm.nr_hugepages={} (mcctl size-hugepages --apply sets it per NUMA node and verifies the result)",
-            pool.total.saturating_add(count - pool.available)
-        ),
-    };
+    let missing = count - pool.available;
+    let remedy = remedy(facts, bytes.saturating_mul(missing), || {
+        let file = format!("{POOLS}/hugepages-{}kB/nr_hugepages", pool.kib);
+        format!(
+            "echo {} > {file} (mcctl size-hugepages --apply sets it per NUMA node and verifies the result)",
+            pool.total.saturating_add(missing)
+        )
+    });
     CheckStatus::Found(vec![find(check, Severity::Error, finding, describe(pool), remedy)])
+}
+
+/// How to reserve `missing` bytes of huge pages: `command`, if this host can run it. A reservation of
+/// nearly all memory stops the host, and SGLang does not start without regular memory.
+fn remedy(facts: &HostFacts, missing: u64, command: impl FnOnce() -> String) -> String {
+    let Some(memory) = facts.text("/proc/meminfo").and_then(|text| parse_meminfo(&text)) else {
+        return "mcctl size-hugepages --apply, which verifies that the memory suffices".to_owned();
+    };
+    let regular = facts.intent.guard.max(facts.intent.memory).unwrap_or(0);
+    if leaves_enough(missing, regular, memory.available) {
+        return command();
+    }
+    let regular = regular.max(kept_bytes(memory.available));
+    format!(
+        "the missing pages need {}, and {} must remain, but only {} is available: use a larger host, or smaller sizes (mcctl size-hugepages --max-fit)",
+        ByteSize(missing),
+        ByteSize(regular),
+        ByteSize(memory.available)
+    )
 }
 
 fn describe(pool: &HugePageSupply) -> String {
@@ -102,6 +116,12 @@ pub(super) fn per_node(facts: &HostFacts, check: &Check) -> CheckStatus {
     if pools.is_empty() {
         return CheckStatus::Skipped("the kernel does not report huge pages per NUMA node".to_owned());
     }
+    let short = |(node, needed): &(u32, u64)| {
+        let free = pools.iter().find(|(of, _)| of == node).map_or(0, |(_, free)| *free);
+        needed.saturating_sub(free)
+    };
+    // All nodes have the same memory to reserve from.
+    let missing = facts.intent.pages_per_node.iter().map(short).fold(0, u64::saturating_add);
     let seen = pools.iter().map(|(node, free)| format!("node {node}: {free} free")).collect::<Vec<_>>().join(", ");
     let mut findings = Vec::new();
     for (node, needed) in &facts.intent.pages_per_node {
@@ -110,9 +130,11 @@ pub(super) fn per_node(facts: &HostFacts, check: &Check) -> CheckStatus {
             let finding = format!(
                 "NUMA node {node} has {free} free huge pages, but {needed} are planned: memory bound to it fails on first use with SIGBUS"
             );
-            let remedy = format!(
-                "echo PAGES > /sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/nr_hugepages, or run mcctl size-hugepages --apply"
-            );
+            let remedy = remedy(facts, missing.saturating_mul(kib.saturating_mul(1024)), || {
+                let file = format!("/sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/nr_hugepages");
+                let total = facts.number(&file).unwrap_or(free).saturating_add(*needed - free);
+                format!("echo {total} > {file}, or run mcctl size-hugepages --apply")
+            });
             findings.push(find(check, Severity::Error, finding, seen.clone(), remedy));
         }
     }
