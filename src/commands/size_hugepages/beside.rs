@@ -61,8 +61,8 @@ pub(super) struct Kep74Comparison {
     pub unexplained_percent: f64,
 }
 
-/// Runs upstream's script with the same values, if it supports them: huge pages, an explicit L2 size
-/// and one host.
+/// Runs upstream's script with the same values, if it supports them: huge pages, an explicit L2
+/// size and one host.
 pub(super) fn upstream_row(args: &Args, need: &MemoryNeed, page: u64) -> Option<UpstreamRow> {
     let gb = args.hicache_size.as_deref().filter(|_| !args.no_hugepages)?;
     // The script does not support decimal GB and would interpret a number without a unit as bytes.

@@ -110,7 +110,8 @@ impl SizingReport {
     }
 }
 
-/// Size in bytes of the huge pages that must still be reserved, so that each NUMA node has its share.
+/// Size in bytes of the huge pages that must still be reserved, so that each NUMA node has its
+/// share.
 fn to_reserve(host: &TargetHost, need: &MemoryNeed, nodes: &[NodeRow]) -> u64 {
     let missing = nodes.iter().map(|node| node.target.saturating_sub(node.total)).fold(0, u64::saturating_add);
     host.to_reserve(&need.most).max(missing.saturating_mul(host.pool.page))

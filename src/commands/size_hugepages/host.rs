@@ -113,8 +113,8 @@ impl TargetHost {
     }
 
     /// Whether the pools of the target host may grow, and it has the memory to reserve `bytes` of
-    /// huge pages and to keep `ordinary` bytes. Unlike [`TargetHost::can_reserve`], the memory may be
-    /// that of the command line.
+    /// huge pages and to keep `ordinary` bytes. Unlike in [`TargetHost::can_reserve`], the memory
+    /// may be that of the command line.
     pub(super) fn could_reserve(&self, bytes: u64, ordinary: u64) -> bool {
         let needed = bytes.saturating_add(ordinary);
         self.is_this && self.pool.available.is_some() && self.memory.is_some_and(|memory| memory >= needed)

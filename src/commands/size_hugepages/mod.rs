@@ -55,11 +55,11 @@ The report shows every size that a program adjusts.
 Exit codes, also of --max-fit:
 
   0  the deployment fits the host as it is now, or too little is known about the host
-  1  it does not fit, it fits only some models, or huge pages must still be reserved (0 after --apply)";
+  1  it does not fit, it fits only some models, or huge pages must still be reserved";
 
 /// The deployment to size, with the same flags as SGLang and upstream's sizing script.
 #[derive(Clone, Debug, clap::Args)]
-#[command(before_help = "model tp-size hicache-size hicache-ratio global-segment-size page-size apply json")]
+#[command(before_help = "model tp-size hicache-size hicache-ratio global-segment-size page-size max-fit apply json")]
 #[command(
     before_long_help = "mcctl size-hugepages --model Qwen3-32B --tp-size 4 --hicache-size 64  # memory and huge pages for a server with 64 GB of L2 per rank\n\
     mcctl size-hugepages --model Qwen3-32B --hicache-size 64 --apply  # also reserve the huge pages"
@@ -160,11 +160,12 @@ pub struct Args {
     /// Tokens per conversation, to show how many conversations a tier holds
     #[arg(long, value_name = "N", default_value = "8192")]
     pub(crate) conversation_tokens: u64,
-    /// Find the largest sizes that fit the host: the segment if the size of L2 is set, L2 if
-    /// --global-segment-size is set, otherwise L2 and a segment of the same size
+    /// Find the largest sizes that fit the host: L2, the segment, or both
     ///
-    /// With --available-hugetlb, the result never needs more huge pages than that. Without it, it
-    /// may need pages that must still be reserved on this host.
+    /// If the size of L2 is set, the segment is searched, and if --global-segment-size is set, L2.
+    /// Otherwise, L2 and the segment have about the same size. With --available-hugetlb, the result
+    /// never needs more huge pages than that. Without it, it may need pages that must still be
+    /// reserved on this host.
     #[arg(long, alias = "fit")]
     pub(crate) max_fit: bool,
     /// Show the hit rate for any cache size on a request trace, instead of sizing a deployment. The

@@ -26,8 +26,8 @@ pub(crate) struct SettingArgs {
     /// --hicache-io-backend kernel]
     #[arg(long, value_name = "LAYOUT", value_parser = clap::builder::PossibleValuesParser::new(LAYOUTS))]
     pub(crate) hicache_mem_layout: Option<String>,
-    /// I/O backend for copies between device and L2, for the printed commands [default: direct with
-    /// the layout page_first_direct, otherwise kernel]
+    /// I/O backend for copies between device and L2, for the printed commands [default: direct, or
+    /// kernel with other layouts than page_first_direct]
     #[arg(long, value_name = "BACKEND", value_parser = clap::builder::PossibleValuesParser::new(IO_BACKENDS))]
     pub(crate) hicache_io_backend: Option<String>,
 }

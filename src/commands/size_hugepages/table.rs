@@ -1,7 +1,7 @@
 //! The report as text.
 
 use crate::commands::cli::table::{self, ReportTable};
-use crate::commands::size_hugepages::report::{RangeRow, RankRow, SizingReport, SizingSummary};
+use crate::commands::size_hugepages::report::{RangeRow, RankRow, RegularRow, SizingReport, SizingSummary};
 use crate::commands::size_hugepages::summary::gib_up;
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
@@ -113,6 +113,7 @@ fn host(report: &SizingReport) -> ReportTable {
         if regular.services_bytes > 0 {
             rows.row(["of this, store services".to_owned(), size(regular.services_bytes)]);
         }
+        rows.row(["of this, kept free by SGLang's check".to_owned(), size(kept_free(regular))]);
         let guard = &report.guard;
         rows.row([
             "SGLang's check alone".to_owned(),
@@ -154,6 +155,13 @@ fn host(report: &SizingReport) -> ReportTable {
     ]);
     rows.row(["with RDMA".to_owned(), memlock]);
     rows
+}
+
+/// The rest of the needed memory: 10 GiB, or more if the check requires the size of the largest
+/// rank for every rank.
+fn kept_free(regular: &RegularRow) -> u64 {
+    let used = regular.l2_bytes.most.saturating_add(regular.clients_bytes).saturating_add(regular.services_bytes);
+    regular.needed_bytes.most.saturating_sub(used)
 }
 
 /// One column per pipeline stage.

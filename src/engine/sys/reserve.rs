@@ -51,15 +51,15 @@ pub enum ReserveError {
     },
 }
 
-/// Memory that a reservation must leave for the system and its processes, in bytes; on a small host,
-/// a quarter of the `available` memory.
+/// Memory that a reservation must leave for the system and its processes, in bytes: 2 GiB, or on a
+/// small host a quarter of the `available` memory.
 pub fn kept_bytes(available: u64) -> u64 {
     const KEPT_BYTES: u64 = 2 << 30;
     KEPT_BYTES.min(available / 4)
 }
 
-/// Whether `bytes` more huge pages leave enough of the `available` memory: what the system needs, and
-/// the `regular` bytes that processes need in addition to huge pages.
+/// Whether `bytes` more huge pages leave enough of the `available` memory: [`kept_bytes`], and at
+/// least the `regular` bytes that processes need in addition to huge pages.
 pub fn leaves_enough(bytes: u64, regular: u64, available: u64) -> bool {
     bytes.saturating_add(regular.max(kept_bytes(available))) <= available
 }

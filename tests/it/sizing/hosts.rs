@@ -311,7 +311,7 @@ fn settings_that_were_not_given_are_comments() {
     ] {
         assert!(commands.contains(part), "{part} is not in\n{commands}");
     }
-    // SGLang's default is rdma, so tcp is always written. Without huge pages, the switch is removed.
+    // SGLang's default is rdma, so tcp is always written.
     let regular = pasted(&document("--model Qwen/Qwen3-8B --hicache-size 1 --no-hugepages --available-memory 1tb", 0));
     let has = |part: &str| regular.lines().any(|line| line.starts_with(part));
     assert!(has("MOONCAKE_PROTOCOL=tcp") && !has("MC_STORE_USE_HUGEPAGE") && !has("MC_MAX_MR_SIZE"), "{regular}");

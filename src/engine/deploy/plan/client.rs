@@ -1,9 +1,9 @@
 //! Memory used by each rank's store client: for its buffer, its segment, and the optional arena.
 //!
 //! Source: `mooncake/mooncake-store/src/real_client.cpp` (`setup_internal`), `mmap_arena.cpp`,
-//! `utils.cpp`, and page counts measured with wheel 0.3.13.post1, which the tests assert. The client
-//! uses huge pages only if `MC_STORE_USE_HUGEPAGE` is set. Without it, there is no arena, and a
-//! segment has exactly the configured size, except if it is spread across NUMA nodes.
+//! `utils.cpp`, and page counts measured with wheel 0.3.13.post1, which the tests assert. The
+//! client uses huge pages only if `MC_STORE_USE_HUGEPAGE` is set. Without it, there is no arena,
+//! and a segment has exactly the configured size, except if it is spread across NUMA nodes.
 
 use crate::plan::SizingError;
 use crate::plan::sizing_input::REGULAR_PAGE_BYTES;

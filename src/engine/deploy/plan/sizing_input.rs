@@ -19,8 +19,8 @@ pub struct Services {
 /// Source: `mooncake/mooncake-transfer-engine/include/config.h`, `max_mr_size`.
 pub const REGION_BYTES: u64 = 1 << 40;
 
-/// The page size of regular memory, in bytes. As [`SizingInput::page`], it means that the deployment
-/// uses no huge pages.
+/// The page size of regular memory, in bytes. As [`SizingInput::page`], it means that the
+/// deployment uses no huge pages.
 pub const REGULAR_PAGE_BYTES: u64 = 4 << 10;
 
 /// The deployment to size.

@@ -83,8 +83,8 @@ pub(super) fn free(facts: &HostFacts, check: &Check) -> CheckStatus {
     CheckStatus::Found(vec![find(check, Severity::Error, finding, describe(pool), remedy)])
 }
 
-/// How to reserve `missing` bytes of huge pages: `command`, if this host can run it. A reservation of
-/// nearly all memory stops the host, and SGLang does not start without regular memory.
+/// How to reserve `missing` bytes of huge pages: `command`, if this host can run it. A reservation
+/// of nearly all memory stops the host, and SGLang does not start without regular memory.
 fn remedy(facts: &HostFacts, missing: u64, command: impl FnOnce() -> String) -> String {
     let Some(memory) = facts.text("/proc/meminfo").and_then(|text| parse_meminfo(&text)) else {
         return "mcctl size-hugepages --apply, which verifies that the memory suffices".to_owned();
@@ -120,7 +120,7 @@ pub(super) fn per_node(facts: &HostFacts, check: &Check) -> CheckStatus {
         let free = pools.iter().find(|(of, _)| of == node).map_or(0, |(_, free)| *free);
         needed.saturating_sub(free)
     };
-    // All nodes have the same memory to reserve from.
+    // The nodes' commands are run together, and share the available memory.
     let missing = facts.intent.pages_per_node.iter().map(short).fold(0, u64::saturating_add);
     let seen = pools.iter().map(|(node, free)| format!("node {node}: {free} free")).collect::<Vec<_>>().join(", ");
     let mut findings = Vec::new();
