@@ -142,6 +142,10 @@ mod tests {
         let found = failure(&config, StoreStartError::Segment(short(32, 7, 10)));
         assert!(found.what.ends_with("10 available"), "{found}");
         assert!(found.next.is_some_and(|next| next.contains("echo 35 >")));
+        // More than this host has: no command reserves it.
+        let found = failure(&self::config(1 << 50, 0), StoreStartError::Segment(short(1 << 29, 0, 0)));
+        let next = found.next.expect("a remedy");
+        assert!(next.starts_with("lower --segment-size: only ") && !next.contains("echo"), "{next}");
     }
 
     #[test]
