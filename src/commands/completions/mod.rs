@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use crate::commands::cli::error::{Exit, Outcome};
 use crate::commands::cli::output;
 use crate::commands::help::tree;
-use crate::engine::plan::models::MODELS;
+use crate::engine::plan::models::models;
 
 /// Flags of `mcctl completions`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ impl Args {
 
 fn script(shell: Shell) -> String {
     // The flag also accepts a file, which a shell completes if no name matches.
-    let models = MODELS.iter().filter_map(|model| model.names.first().copied()).collect::<Vec<_>>();
+    let models = models().iter().filter_map(|model| model.names.first().cloned()).collect::<Vec<_>>();
     let mut tree = tree::with_flags_of_services()
         .mut_subcommand("size-hugepages", |command| command.mut_arg("model", |arg| arg.value_parser(models)));
     let mut script = Vec::new();

@@ -34,7 +34,7 @@ pub(super) enum ScriptDifference {
     SegmentPerRank,
     #[error("it counts the segment in addition to the arena that contains it")]
     SegmentInArena,
-    #[error("it omits side pools (index, sliding layers)")]
+    #[error("it omits further pools (index, sliding layers, states)")]
     SidePools,
     #[error("it omits pipeline stages, data parallel groups, hosts and store services")]
     ParallelLayout,

@@ -7,16 +7,19 @@ use crate::commands::size_hugepages::host::TargetHost;
 use crate::commands::size_hugepages::max_fit::FittedSizes;
 use crate::commands::size_hugepages::paste;
 use crate::commands::size_hugepages::report::{
-    NodeRow, RangeRow, RankRow, RegularRow, SizeRow, SizingReport, SizingSummary, TierRow,
+    NodeRow, ObjectRow, PoolRow, RangeRow, RankRow, RegularRow, SizeRow, SizingReport, SizingSummary, StateRow,
+    TierRow, UnifiedRow,
 };
 use crate::commands::size_hugepages::request::SizingRequest;
 use crate::commands::size_hugepages::summary::summary;
 use crate::commands::size_hugepages::verdict::{FitReason, GuardRow, verdict};
 use crate::engine::base::ByteSize;
 use crate::engine::plan::client::{ArenaUse, PLAIN_SEGMENT_BYTES_MIN};
-use crate::engine::plan::host_pool::L2Size;
+use crate::engine::plan::geometry::{CacheType, PoolKind};
+use crate::engine::plan::host_pool::{self, HostPool, L2Size};
+use crate::engine::plan::live_prefixes::{size_for, state_slots};
 use crate::engine::plan::need::{MemoryNeed, RankMemory, need};
-use crate::engine::plan::tiers::{self, StoredPage, TierCapacity};
+use crate::engine::plan::tiers::{self, StoredFor, StoredObjects, StoredPage, TierCapacity};
 use crate::engine::sys::hugetlb::NodePool;
 
 impl SizingReport {
@@ -33,11 +36,16 @@ impl SizingReport {
         let wanted = &request.wanted;
         let need = need(wanted)?;
         let stored = stored(request)?;
+        let (objects, unified_objects) = objects(request)?;
+        let selected_ratio = match &wanted.geometry {
+            Some(geometry) => host_pool::selected_ratio(wanted, geometry)?,
+            None => None,
+        };
         let nodes = nodes(args, request, host, &need);
         let client = need.ranks.first().map(|rank| rank.client);
         let hicache_bytes = match wanted.l2_size {
             L2Size::Gb(gb) => Some(gb.saturating_mul(1_000_000_000)),
-            L2Size::Ratio { .. } => None,
+            L2Size::Ratio { .. } | L2Size::Auto { .. } => None,
         };
         let available_bytes = host.memory.map(|memory| memory.saturating_sub(host.to_reserve(&need.most)));
         let ranks = wanted.layout.guard_ranks();
@@ -87,6 +95,10 @@ impl SizingReport {
             nodes,
             guard,
             tiers: tiers_of(args, request, &need, stored.as_ref()),
+            objects,
+            unified_objects,
+            states: states(args, request)?,
+            selected_ratio,
             object_bytes: stored.map(|page| page.object_bytes),
             upstream: upstream_row(args, &need, page),
             kep74: kep74(request, stored.as_ref()),
@@ -104,6 +116,7 @@ impl SizingReport {
         if uses_hugepages && need.rank_segment > 0 && need.rank_segment < PLAIN_SEGMENT_BYTES_MIN {
             report.reasons.push(FitReason::SmallSegment);
         }
+        report.reasons.extend(model_caveats(args, request, &report));
         report.commands = paste::commands(args, &report);
         report.summary = summary(&report, host);
         Ok(report)
@@ -125,27 +138,122 @@ pub(super) fn fits_nodes(args: &Args, request: &SizingRequest, host: &TargetHost
 
 fn stored(request: &SizingRequest) -> Result<Option<StoredPage>, Failure> {
     let wanted = &request.wanted;
-    // Sliding-window layers store only the objects within a window. The number of stored objects
-    // depends on the requests.
-    let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else { return Ok(None) };
-    Ok(Some(tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?))
+    let Some(geometry) = &wanted.geometry else { return Ok(None) };
+    Ok(tiers::stored_page(wanted.page_size, geometry, &wanted.layout, wanted.cache)?)
 }
 
 fn row(rank: &RankMemory, page: u64) -> RankRow {
-    let pool = rank.pool;
+    let tokens = rank.pools.first().filter(|pool| pool.kind == PoolKind::Kv);
+    let index = rank.pools.iter().find(|pool| pool.kind == PoolKind::Indexer);
+    let if_known = |value: Option<u64>| value.or_else(|| tokens.map(|_| 0));
     RankRow {
         stage: rank.stage,
-        token_bytes: pool.map(|pool| pool.token_bytes),
-        index_token_bytes: pool.map(|pool| pool.side_token_bytes),
-        l2_tokens: pool.map(|pool| pool.tokens),
-        l2_pages: pool.map(|pool| pool.pages),
-        side_bytes: pool.map(|pool| pool.side_bytes),
+        token_bytes: tokens.map(|pool| pool.unit_bytes),
+        index_token_bytes: if_known(index.map(|pool| pool.unit_bytes)),
+        l2_tokens: tokens.map(|pool| pool.units),
+        pools: rank.pools.iter().map(pool_row).collect(),
+        pools_are_estimates: rank.is_estimate,
+        l2_pages: tokens.map(|pool| pool.pages),
+        side_bytes: if_known(index.map(HostPool::bytes)),
         l2_bytes: rank.l2.into(),
         l2_hugepages: rank.l2_pages.into(),
         client_hugepages: rank.client.pages.count(page),
         memlock_bytes: rank.pinned.into(),
         memory_regions_per_nic: rank.regions,
     }
+}
+
+fn pool_row(pool: &HostPool) -> PoolRow {
+    let unit = match pool.kind {
+        PoolKind::Mamba => "slot",
+        PoolKind::Kv | PoolKind::Indexer => "token",
+        // The units of compressed pools are pages.
+        _ if pool.units == pool.pages => "page",
+        _ => "token",
+    };
+    PoolRow {
+        pool: pool.kind.name(),
+        layers: pool.layers,
+        unit,
+        unit_bytes: pool.unit_bytes,
+        units: pool.units,
+        bytes: pool.bytes(),
+    }
+}
+
+/// Caveats about the model's cache.
+fn model_caveats(args: &Args, request: &SizingRequest, report: &SizingReport) -> Vec<FitReason> {
+    let mut caveats = Vec::new();
+    let geometry = request.wanted.geometry.as_ref();
+    if report.ranks.iter().any(|rank| rank.pools_are_estimates) {
+        let missing = if report.states.is_some() {
+            "--device-pool-tokens and --device-mamba-slots"
+        } else {
+            "--device-pool-tokens"
+        };
+        caveats.push(FitReason::EstimatedPools { missing });
+    }
+    let is_sparse = geometry.is_some_and(|geometry| geometry.is_sparse() && geometry.is_latent());
+    if is_sparse && args.kv_cache_dtype == "auto" && request.wanted.cache == CacheType::Half {
+        caveats.push(FitReason::AutoCacheOfSparseModel);
+    }
+    let Some(states) = &report.states else { return caveats };
+    if let Some(live) = states.live_prefixes.filter(|live| *live > states.prefixes) {
+        let remedy = match states.live_prefixes_gb {
+            Some(gb) => format!("--hicache-size {gb} keeps all of them"),
+            None => "No size keeps all of them".to_owned(),
+        };
+        caveats.push(FitReason::StatesShort { prefixes: states.prefixes, live, remedy });
+    }
+    if let Some(device) = request.wanted.device.slots.filter(|device| states.slots < *device) {
+        caveats.push(FitReason::SlotsBelowDevice { slots: states.slots, device });
+    }
+    caveats
+}
+
+/// The objects of the model in the store, and those under the unified key scheme.
+fn objects(request: &SizingRequest) -> Result<(Vec<ObjectRow>, Option<UnifiedRow>), Failure> {
+    let wanted = &request.wanted;
+    let Some(geometry) = &wanted.geometry else { return Ok((Vec::new(), None)) };
+    let all = tiers::stored_objects(wanted.page_size, geometry, &wanted.layout, wanted.cache)?;
+    let row = |object: StoredObjects| ObjectRow {
+        pool: object.pool.name(),
+        suffix: object.suffix,
+        stored_for: match object.stored_for {
+            StoredFor::Page => "page",
+            StoredFor::WindowPage => "window-page",
+            StoredFor::Prefix => "prefix",
+        },
+        objects: object.objects,
+        bytes: object.bytes,
+    };
+    let unified = tiers::unified_objects(wanted.page_size, geometry, &wanted.layout, wanted.cache)?;
+    Ok((all.into_iter().map(row).collect(), unified.map(|(objects, bytes)| UnifiedRow { objects, bytes })))
+}
+
+fn states(args: &Args, request: &SizingRequest) -> Result<Option<StateRow>, Failure> {
+    let wanted = &request.wanted;
+    let Some(geometry) = &wanted.geometry else { return Ok(None) };
+    let per_prefix = args.pools.per_prefix(args.conversation_tokens);
+    let Some(slots) = state_slots(wanted, geometry, per_prefix)? else {
+        if args.pools.live_prefixes.is_some() || args.pools.states_per_prefix.is_some() {
+            return Err(Failure::usage("--live-prefixes and --states-per-prefix require a model with states"));
+        }
+        return Ok(None);
+    };
+    let live = args.pools.live_prefixes;
+    let live_prefixes_gb = match live {
+        Some(prefixes) => size_for(wanted, geometry, per_prefix, prefixes)?,
+        None => None,
+    };
+    Ok(Some(StateRow {
+        slot_bytes: slots.slot_bytes,
+        slots: slots.slots,
+        slots_per_prefix: slots.per_prefix,
+        prefixes: slots.prefixes,
+        live_prefixes: live,
+        live_prefixes_gb,
+    }))
 }
 
 fn arena(arena: ArenaUse) -> String {
@@ -178,7 +286,7 @@ fn nodes(args: &Args, request: &SizingRequest, host: &TargetHost, need: &MemoryN
 fn tiers_of(args: &Args, request: &SizingRequest, need: &MemoryNeed, stored: Option<&StoredPage>) -> Vec<TierRow> {
     let wanted = &request.wanted;
     let (Some(stored), Some(rank)) = (stored, need.ranks.first()) else { return Vec::new() };
-    let Some(pool) = rank.pool else { return Vec::new() };
+    let Some(pool) = rank.pools.first() else { return Vec::new() };
     let groups = wanted.layout.groups();
     let tier = |tier, bytes, held: TierCapacity| TierRow {
         tier,

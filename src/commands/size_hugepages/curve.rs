@@ -10,7 +10,7 @@ use crate::commands::size_hugepages::curve_document::{CurveDocument, CurvePoint,
 use crate::commands::size_hugepages::trace_file::LineError;
 use crate::commands::size_hugepages::{Args, curve_html, curve_svg, request, trace_file};
 use crate::engine::base::text::escaped;
-use crate::engine::plan::host_pool::L2Size;
+use crate::engine::plan::host_pool::{self, L2Size};
 use crate::engine::plan::reuse::{HitCurve, ReuseDistances};
 use crate::engine::plan::tiers::{self, FILLED_PERCENT, StoredPage};
 
@@ -91,11 +91,11 @@ fn scale(args: &Args) -> Result<TokenScale, Failure> {
     // Only the token size is needed, and it does not depend on the L2 size.
     let wanted = request::sized(args, L2Size::Gb(1))?.wanted;
     let mut scale = TokenScale { block_tokens: args.trace_block_tokens, dcp: 1, l2_token_bytes: None, stored: None };
-    if let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) {
-        let pools = crate::engine::plan::host_pool::pools(wanted.l2_size, 1, &geometry, &wanted.layout, wanted.cache)?;
+    if let Some(geometry) = wanted.geometry.as_ref().filter(|geometry| geometry.check_per_token().is_ok()) {
+        let ranks = host_pool::pools(&wanted, geometry)?;
         scale.dcp = wanted.layout.dcp();
-        scale.l2_token_bytes = pools.iter().map(|pool| pool.token_bytes).max();
-        scale.stored = Some(tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?);
+        scale.l2_token_bytes = ranks.iter().filter_map(|rank| Some(rank.pools.first()?.unit_bytes)).max();
+        scale.stored = tiers::stored_page(wanted.page_size, geometry, &wanted.layout, wanted.cache)?;
     }
     Ok(scale)
 }

@@ -162,7 +162,7 @@ fn verdict(spec: &DeploymentSpec, findings: &[FitFinding]) -> SizingVerdict {
         SizingVerdict::MemoryShort
     } else if findings.iter().any(|found| found.severity == Severity::Error) {
         SizingVerdict::DevicesShort
-    } else if !findings.is_empty() {
+    } else if findings.iter().any(|found| found.severity > Severity::Info) {
         SizingVerdict::NotCertain
     } else if spec.host.memory.is_none() {
         SizingVerdict::Unknown
@@ -213,16 +213,17 @@ fn summary(
         | SizingVerdict::SegmentRejected
         | SizingVerdict::DevicesShort => "it does not fit",
     };
+    let misfit = findings.iter().find(|found| found.severity > Severity::Info);
     let file = shell_quoted(&path.display().to_string());
     let is_kubernetes = spec.main_platform() != Platform::Hosts;
-    let next = match (findings.first(), demands.iter().any(|demand| demand.pages > 0)) {
+    let next = match (misfit, demands.iter().any(|demand| demand.pages > 0)) {
         (Some(found), _) => found.remedy.clone(),
         (None, _) if is_kubernetes => format!("mcctl render k8s {file} --out manifests, or another format"),
         (None, true) => format!("mcctl render systemd {file} --out units (with the files that reserve the huge pages)"),
         (None, false) => format!("mcctl render systemd {file} --out units, or another format"),
     };
     // Devices are not part of the sizes in this line.
-    let available = match findings.first().filter(|_| verdict == SizingVerdict::DevicesShort) {
+    let available = match misfit.filter(|_| verdict == SizingVerdict::DevicesShort) {
         Some(found) => format!("{}: {fits}", found.what),
         None => format!("{has} ({source}): {fits}"),
     };

@@ -64,7 +64,7 @@ pub(super) fn fitted(args: &Args) -> Result<(Args, FittedSizes), Failure> {
     };
     let hicache_gb = match found.l2_size {
         L2Size::Gb(gb) => Some(gb),
-        L2Size::Ratio { .. } => None,
+        L2Size::Ratio { .. } | L2Size::Auto { .. } => None,
     };
     let mut sized = Args { max_fit: false, ..args.clone() };
     if searched != SearchedSizes::Segment {
@@ -122,6 +122,7 @@ fn nothing(
     let sizes = match smallest.l2_size {
         L2Size::Gb(gb) => format!("{gb} GB of L2 per rank and a segment of {segment} per group"),
         L2Size::Ratio { ratio, .. } => format!("L2 for --hicache-ratio {ratio} and a segment of {segment} per group"),
+        L2Size::Auto { .. } => format!("SGLang's automatic L2 size and a segment of {segment} per group"),
     };
     if let Some(rejected) = need.rejected_segment {
         return Failure::no(format!(

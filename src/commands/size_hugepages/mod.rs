@@ -14,9 +14,12 @@ mod curve_svg;
 mod deployment;
 mod host;
 mod max_fit;
+mod model;
 mod observed;
 mod paste;
 mod per_request;
+mod pool_args;
+mod pools_table;
 mod report;
 mod request;
 mod settings;
@@ -31,6 +34,7 @@ use crate::commands::cli::error::{Failure, Outcome};
 use crate::commands::cli::output;
 use crate::commands::size_hugepages::host::TargetHost;
 use crate::commands::size_hugepages::max_fit::FittedSizes;
+use crate::commands::size_hugepages::pool_args::PoolArgs;
 use crate::commands::size_hugepages::report::SizingReport;
 use crate::commands::size_hugepages::settings::SettingArgs;
 
@@ -68,7 +72,7 @@ Exit codes, also of --max-fit:
 pub struct Args {
     /// Deployment file (.toml or .yaml) with all sizes: show what each of its hosts needs, and
     /// whether [host] in the file has it
-    #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "no_hugepages", "device_name", "master", "metadata_server", "hicache_mem_layout", "hicache_io_backend", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat", "root"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "no_hugepages", "device_name", "master", "metadata_server", "hicache_mem_layout", "hicache_io_backend", "device_swa_tokens", "device_mamba_slots", "hicache_host_memory_fraction", "hicache_host_memory_mode", "mamba_ssm_dtype", "live_prefixes", "states_per_prefix", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat", "root"])]
     pub(crate) file: Option<PathBuf>,
     /// Tensor parallel size (tp): number of ranks
     #[arg(long, value_name = "N", default_value = "1")]
@@ -80,7 +84,8 @@ pub struct Args {
     /// L2 as a multiple of the device pool; requires --device-pool-tokens and --model
     #[arg(long, value_name = "RATIO", requires = "device_pool_tokens", allow_hyphen_values = true)]
     pub(crate) hicache_ratio: Option<f64>,
-    /// Device pool size in tokens (max_total_num_tokens in SGLang's log)
+    /// Device pool size in tokens (max_total_num_tokens in SGLang's log). With several pools, it
+    /// makes their shares of --hicache-size exact; without a size, SGLang's automatic size applies
     #[arg(long, value_name = "N")]
     pub(crate) device_pool_tokens: Option<u64>,
     /// Memory that one TP x PP group contributes to the store, in bytes or with a binary unit
@@ -112,7 +117,7 @@ pub struct Args {
     /// Tokens per page (SGLang's default on CUDA and ROCm is 1)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) page_size: u64,
-    /// Cache element type: auto, bf16, fp8_e4m3 or fp8_e5m2
+    /// Cache element type: auto, bf16, fp8_e4m3, fp8_e5m2 or mxfp8
     #[arg(long, value_name = "TYPE", default_value = "auto")]
     pub(crate) kv_cache_dtype: String,
     /// Pipeline parallel size (pp): number of ranks
@@ -155,6 +160,8 @@ pub struct Args {
     /// NUMA nodes with NICs, e.g. 0,1; an RDMA segment is spread across them
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     pub(crate) nic_numa_nodes: Vec<u32>,
+    #[command(flatten)]
+    pub(crate) pools: PoolArgs,
     #[command(flatten)]
     pub(crate) settings: SettingArgs,
     /// Tokens per conversation, to show how many conversations a tier holds

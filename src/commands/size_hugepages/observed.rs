@@ -6,7 +6,6 @@ use serde::Serialize;
 use crate::commands::cli::error::{Exit, Failure, Outcome};
 use crate::commands::cli::output;
 use crate::commands::size_hugepages::{Args, request};
-use crate::engine::plan::error::SLIDING;
 use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::observed::{ObservedKeys, observed};
 use crate::engine::plan::{SizingError, size_flag, tiers};
@@ -36,10 +35,12 @@ pub(super) fn run(args: &Args, keys: u64, bytes: &str) -> Outcome {
     let (wanted, Some((model, _))) = (request.wanted, request.model) else {
         return Err(Failure::usage("--observed-keys requires a model").next("set --model"));
     };
-    let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else {
-        return Err(SizingError::Unsupported { what: SLIDING }.into());
+    let Some(geometry) = &wanted.geometry else {
+        return Err(Failure::usage("--observed-keys requires a model").next("set --model"));
     };
-    let page = tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?;
+    geometry.check_per_token()?;
+    let page = tiers::stored_page(wanted.page_size, geometry, &wanted.layout, wanted.cache)?;
+    let page = page.ok_or(SizingError::Zero { what: "the page size" })?;
     let page_size = wanted.page_size.saturating_mul(wanted.layout.dcp());
     let ObservedKeys { tokens, bytes, surplus, surplus_percent } = observed(keys, reported, &page, page_size)?;
     let document = ObservedDocument {

@@ -163,7 +163,17 @@ fn sglang(args: &Args, report: &SizingReport) -> String {
     match (l2, args.hicache_ratio) {
         (Some(size), _) => words.push(format!("--hicache-size {}", size.setting)),
         (None, Some(ratio)) => words.push(format!("--hicache-ratio {ratio}")),
-        (None, None) => {}
+        (None, None) => {
+            if let Some(fraction) = args.pools.hicache_host_memory_fraction {
+                words.push(format!("--hicache-host-memory-fraction {fraction}"));
+            }
+        }
+    }
+    if args.pools.hicache_host_memory_mode != "cache" {
+        words.push(format!("--hicache-host-memory-mode {}", args.pools.hicache_host_memory_mode));
+    }
+    if let Some(element) = &args.pools.mamba_ssm_dtype {
+        words.push(format!("--mamba-ssm-dtype {element}"));
     }
     let (layout, backend) = args.settings.layout_and_backend();
     words.push(format!("--hicache-mem-layout {layout} --hicache-io-backend {backend}"));

@@ -9,11 +9,11 @@ use crate::commands::size_hugepages::request::{self, NO_SIZE};
 use crate::commands::size_hugepages::trace_file::LineError;
 use crate::commands::size_hugepages::{Args, trace_file};
 use crate::engine::base::text::escaped;
-use crate::engine::plan::error::SLIDING;
 use crate::engine::plan::hicache::prompt::PagedPrompt;
 use crate::engine::plan::hicache::{HicacheModel, StorageShortfall, TierSettings, TierTokens};
 use crate::engine::plan::host_pool::{self, L2Size};
 use crate::engine::plan::need::need;
+use crate::engine::plan::sizing_input::SizingInput;
 use crate::engine::plan::{SizingError, tiers};
 
 /// A request's tokens by tier.
@@ -130,12 +130,11 @@ fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
     let host_tokens = match (args.hicache_ratio, &args.hicache_size, &model) {
         (Some(ratio), ..) => host_pool::ratio_tokens(ratio, device_tokens, args.page_size)?,
         (None, Some(_), Some(wanted)) => {
-            let Some(geometry) = wanted.geometry.filter(|geometry| geometry.window_layers == 0) else {
-                return Err(SizingError::Unsupported { what: SLIDING }.into());
-            };
-            let l2_size = request::read(args)?.wanted.l2_size;
-            let pools = host_pool::pools(l2_size, wanted.page_size, &geometry, &wanted.layout, wanted.cache)?;
-            pools.first().map_or(0, |pool| pool.tokens)
+            let wanted = SizingInput { l2_size: request::read(args)?.wanted.l2_size, ..wanted.clone() };
+            let Some(geometry) = &wanted.geometry else { return Err(Failure::usage(NO_SIZE)) };
+            geometry.check_per_token()?;
+            let ranks = host_pool::pools(&wanted, geometry)?;
+            ranks.first().and_then(|rank| rank.pools.first()).map_or(0, |pool| pool.units)
         }
         (None, Some(_), None) => {
             return Err(Failure::usage("--hicache-size requires --model, because the token size depends on the model")
@@ -143,15 +142,13 @@ fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
         }
         (None, None, _) => return Err(Failure::usage("no L2 size specified").next(NO_SIZE)),
     };
-    let storage_tokens = match model {
-        Some(wanted) => match wanted.geometry.filter(|geometry| geometry.window_layers == 0) {
-            Some(geometry) => {
-                let page = tiers::stored_page(wanted.page_size, &geometry, &wanted.layout, wanted.cache)?;
-                Some(tiers::l3(need(&wanted)?.mounted, wanted.page_size, &page, 1).tokens)
-            }
-            None => None,
-        },
-        None => None,
+    let storage_tokens = match &model {
+        Some(wanted @ SizingInput { geometry: Some(geometry), .. }) => {
+            let page = tiers::stored_page(wanted.page_size, geometry, &wanted.layout, wanted.cache)?;
+            let mounted = need(wanted)?.mounted;
+            page.map(|page| tiers::l3(mounted, wanted.page_size, &page, 1).tokens)
+        }
+        _ => None,
     };
     let tiers = TierSettings {
         page_size: args.page_size,

@@ -30,6 +30,10 @@ pub(super) struct RankRow {
     /// Size of the index, in bytes per token.
     pub index_token_bytes: Option<u64>,
     pub l2_tokens: Option<u64>,
+    /// The rank's pools, in SGLang's order; empty without a model.
+    pub pools: Vec<PoolRow>,
+    /// Whether the sizes of single pools are estimates, because they depend on the device's pools.
+    pub pools_are_estimates: bool,
     /// Pages in L2, including the padding page.
     pub l2_pages: Option<u64>,
     /// Side pool size, included in `l2_bytes`.
@@ -62,6 +66,56 @@ pub(super) struct RegularRow {
     pub last_rank_bytes: u64,
     /// What is available; `null` if unknown.
     pub available_bytes: Option<u64>,
+}
+
+/// One L2 pool of a rank.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PoolRow {
+    /// SGLang's name.
+    pub pool: &'static str,
+    pub layers: u64,
+    /// `token`, `slot`, or `page` for compressed layers.
+    pub unit: &'static str,
+    /// Bytes per unit.
+    pub unit_bytes: u64,
+    /// Capacity in units, including padding.
+    pub units: u64,
+    pub bytes: u64,
+}
+
+/// The objects of a pool in the store.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ObjectRow {
+    pub pool: &'static str,
+    /// The end of the key.
+    pub suffix: String,
+    /// `page`, `window-page` or `prefix`.
+    pub stored_for: &'static str,
+    /// Number of objects, over all ranks in a group.
+    pub objects: u64,
+    /// Size of the largest of them.
+    pub bytes: u64,
+}
+
+/// The objects of a page under SGLang's unified key scheme.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct UnifiedRow {
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+/// The state slots of a rank, for models with a state per prefix.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct StateRow {
+    pub slot_bytes: u64,
+    pub slots: u64,
+    pub slots_per_prefix: u64,
+    /// Prefixes whose states fit.
+    pub prefixes: u64,
+    /// `--live-prefixes`.
+    pub live_prefixes: Option<u64>,
+    /// The smallest `--hicache-size` with which the states of these prefixes fit.
+    pub live_prefixes_gb: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -171,6 +225,14 @@ pub(super) struct SizingReport {
     pub nodes: Vec<NodeRow>,
     pub guard: GuardRow,
     pub tiers: Vec<TierRow>,
+    /// The objects in the store, by pool; empty without a model.
+    pub objects: Vec<ObjectRow>,
+    /// The objects of a page under the unified key scheme, if it describes the model's pools.
+    pub unified_objects: Option<UnifiedRow>,
+    /// The state slots, for models with a state per prefix.
+    pub states: Option<StateRow>,
+    /// The ratio that SGLang selects by itself, with neither a size nor a ratio.
+    pub selected_ratio: Option<f64>,
     /// Object size in the store.
     pub object_bytes: Option<u64>,
     /// The results of upstream's script, if it supports the same flags.

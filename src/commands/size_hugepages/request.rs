@@ -1,21 +1,16 @@
 //! Converts the command line to a [`SizingInput`]. Every value is parsed with the grammar of the
 //! program that it is passed to.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
-
 use crate::commands::cli::error::Failure;
-use crate::commands::size_hugepages::Args;
+use crate::commands::size_hugepages::{Args, model};
 use crate::engine::plan::client::{GIB1, MIB2};
-use crate::engine::plan::config_json::{self, CONFIG_BYTES_MAX};
-use crate::engine::plan::geometry::{CacheType, Geometry};
-use crate::engine::plan::host_pool::L2Size;
+use crate::engine::plan::geometry::Geometry;
+use crate::engine::plan::host_pool::{BUFFER_RATIO, L2Size, MEMORY_FRACTION, RATIO};
 use crate::engine::plan::layout::ParallelLayout;
 use crate::engine::plan::size_flag::{self, SizeFlag};
-use crate::engine::plan::sizing_input::{REGULAR_PAGE_BYTES, Services, SizingInput};
-use crate::engine::plan::{SizingError, models, upstream};
-use crate::engine::sys::hugetlb;
+use crate::engine::plan::sizing_input::{DevicePools, REGULAR_PAGE_BYTES, Services, SizingInput};
+use crate::engine::plan::{SizingError, upstream};
+use crate::engine::sys::{host, hugetlb};
 
 /// The parsed command line.
 #[derive(Clone, Debug)]
@@ -40,7 +35,15 @@ impl From<SizingError> for Failure {
                 "set --hicache-size to 64 for 64 GB, or to 64gb for 64 GiB (the format of upstream's sizing script)",
             ),
             SizingError::BelowOneGb { .. } => failure.next("set --hicache-size to 1 or more"),
-            SizingError::Unsupported { .. } => failure.next("omit --model to get bounds"),
+            SizingError::Architecture { .. } => failure.next("omit --model to get bounds"),
+            SizingError::CacheTypeUnknown { .. } => {
+                failure.next("set --kv-cache-dtype, or --model to the directory of the checkpoint")
+            }
+            SizingError::FixedSize => failure.next("use --hicache-ratio with --device-pool-tokens"),
+            SizingError::DeviceSlots => {
+                failure.next("set --device-mamba-slots to max_mamba_cache_size in SGLang's log")
+            }
+            SizingError::CompressedPage { .. } => failure.next("set --page-size 256"),
             _ => failure,
         }
     }
@@ -62,16 +65,30 @@ pub(super) fn read(args: &Args) -> Result<SizingRequest, Failure> {
             L2Size::Gb(gb)
         }
         (None, Some(ratio), Some(device_tokens)) => L2Size::Ratio { ratio, device_tokens },
+        (None, None, Some(device_tokens)) if args.model.is_some() => automatic(args, device_tokens)?,
         _ => return Err(Failure::usage("no L2 size specified").next(NO_SIZE)),
     };
-    if args.device_pool_tokens.is_some() && args.hicache_ratio.is_none() && !args.per_request {
-        return Err(Failure::usage("--device-pool-tokens requires --hicache-ratio or --per-request"));
-    }
     let mut request = sized(args, l2_size)?;
     if let Some(size) = l2 {
         request.sizes.insert(0, size);
     }
     Ok(request)
+}
+
+/// The L2 size that SGLang selects by itself.
+fn automatic(args: &Args, device_tokens: u64) -> Result<L2Size, Failure> {
+    let given = args.available_memory.as_deref();
+    let given = given.map(|text| size_flag::host("--available-memory", text)).transpose()?;
+    let Some(available) = given.or_else(|| host::memory().map(|memory| memory.available)) else {
+        return Err(Failure::usage("SGLang's automatic L2 size depends on the available memory, which is unknown")
+            .next("set --available-memory"));
+    };
+    let ratio = if args.pools.hicache_host_memory_mode == "buffer_only" { BUFFER_RATIO } else { RATIO };
+    let fraction = args.pools.hicache_host_memory_fraction.unwrap_or(MEMORY_FRACTION);
+    if !(fraction > 0.0 && fraction <= 1.0) {
+        return Err(Failure::usage(format!("--hicache-host-memory-fraction {fraction} is not above 0 and up to 1")));
+    }
+    Ok(L2Size::Auto { ratio, fraction, device_tokens, available })
 }
 
 /// Parses the command line with the L2 size `l2_size`.
@@ -84,23 +101,15 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
     if args.page_size == 0 || args.conversation_tokens == 0 {
         return Err(Failure::usage("--page-size and --conversation-tokens must be at least 1"));
     }
-    let model = args.model.as_deref().map(model).transpose()?;
+    let model = model::selected(args)?;
     if model.is_none() && matches!(l2_size, L2Size::Ratio { .. }) {
         return Err(Failure::usage(
             "--hicache-ratio requires --model: the ratio applies to tokens, whose size depends on the model",
         )
         .next("set --model, or use --hicache-size"));
     }
-    let cache = cache_type(&args.kv_cache_dtype)?;
-    let geometry = geometry(args, model.as_ref(), &layout)?;
-    let cache = match (args.dsa_fp8_layout.as_str(), cache) {
-        ("raw", CacheType::Fp8) if geometry.is_some_and(|geometry| geometry.is_sparse()) => CacheType::Fp8Plain,
-        ("raw", _) => {
-            let what = "--dsa-fp8-layout raw requires a model with sparse attention and an fp8 cache";
-            return Err(Failure::usage(what).next("set --model, or omit the flag"));
-        }
-        (_, cache) => cache,
-    };
+    let cache = model::cache_type(args, model.as_ref())?;
+    let geometry = model::geometry(args, model.as_ref(), &layout)?;
     let region = size_flag::store("--max-mr-size", &args.max_mr_size)?;
     if region < REGION_BYTES_MIN {
         return Err(Failure::usage("--max-mr-size must be at least 16 MiB: buffers are split at multiples of 16 MiB"));
@@ -118,6 +127,11 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
         return Err(Failure::usage("--nic-numa-nodes requires --protocol rdma"));
     }
     args.settings.check(is_rdma)?;
+    let (layout_name, _) = args.settings.layout_and_backend();
+    if geometry.as_ref().is_some_and(Geometry::has_states) && !STATE_LAYOUTS.contains(&layout_name) {
+        let text = format!("--hicache-mem-layout {layout_name}: SGLang rejects it for models with a state per prefix");
+        return Err(Failure::usage(text).next("use page_first or page_first_direct"));
+    }
     let services = Services {
         count: args.store_services,
         segment: size_flag::store("--store-segment-size", &args.store_segment_size)?,
@@ -134,6 +148,11 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
         cache,
         page_size: args.page_size,
         l2_size,
+        device: DevicePools {
+            tokens: args.device_pool_tokens,
+            window_tokens: args.pools.device_swa_tokens,
+            slots: args.pools.device_mamba_slots,
+        },
         group_segment: segment.used_bytes,
         arena: arena.used_bytes,
         page,
@@ -147,82 +166,15 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
     Ok(SizingRequest { wanted, model: model.map(|model| (model.name, model.source)), sizes })
 }
 
+/// The layouts of the state pool.
+///
+/// Source: `sglang/srt/mem_cache/pool_host/mamba.py`, `MambaPoolHost.__init__`; the assembler
+/// replaces page_first_kv_split.
+const STATE_LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split"];
+
 /// The store splits larger buffers at multiples of this size.
 const REGION_BYTES_MIN: u64 = 16 << 20;
-
-fn cache_type(text: &str) -> Result<CacheType, Failure> {
-    let refused = |why: &str| {
-        let text = format!("--kv-cache-dtype {text} is not supported: {why}");
-        Err(Failure::usage(text).next("use auto, bf16, fp8_e4m3 or fp8_e5m2"))
-    };
-    match text {
-        "auto" | "bf16" | "bfloat16" => Ok(CacheType::Half),
-        "fp8_e4m3" | "fp8_e5m2" => Ok(CacheType::Fp8),
-        "mxfp8" => refused("its rows contain scales, which are stored in a special host pool"),
-        fp4 if fp4.starts_with("fp4") || fp4.starts_with("nvfp4") => {
-            refused("SGLang's host pool rejects FP4 caches with separate scales, except for MiniMax-M3")
-        }
-        _ => refused("the layout of SGLang's host pool is unknown for this type"),
-    }
-}
-
-/// The geometry of the model's cache, adjusted by the command line.
-fn geometry(args: &Args, model: Option<&SelectedModel>, layout: &ParallelLayout) -> Result<Option<Geometry>, Failure> {
-    let draft = args.packed_draft_layers;
-    let Some(SelectedModel { geometry, .. }) = model else {
-        if draft > 0 || layout.dcp() > 1 {
-            let what = "--packed-draft-layers and --dcp-size require --model";
-            return Err(Failure::usage(what).next("set --model"));
-        }
-        return Ok(None);
-    };
-    if layout.dcp() > 1 {
-        if !geometry.is_latent() {
-            return Err(Failure::usage("--dcp-size above 1 with HiCache requires an MLA model in SGLang"));
-        }
-        if geometry.is_sparse() || draft > 0 {
-            let what = "--dcp-size above 1 is not supported with sparse attention or a packed draft";
-            return Err(Failure::usage(what).next("SGLang supports only DSPARK drafts with --dcp-size above 1"));
-        }
-    }
-    if draft > 0 && (layout.pp() > 1 || geometry.window_layers > 0) {
-        let what = "--packed-draft-layers is not supported with pipeline stages or sliding layers";
-        return Err(Failure::usage(what).next("the draft layer pool is unknown in that case"));
-    }
-    Ok(Some(geometry.with_draft_layers(draft)?))
-}
 
 /// The flags that determine the L2 size.
 pub(super) const NO_SIZE: &str =
     "use --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --max-fit";
-
-struct SelectedModel {
-    name: String,
-    geometry: Geometry,
-    source: String,
-}
-
-/// Loads a model by path or name. An existing file or directory, or a string that looks like a
-/// path, is treated as a path.
-fn model(text: &str) -> Result<SelectedModel, Failure> {
-    let path = Path::new(text);
-    let is_path = path.is_dir() || path.is_file() || text.ends_with(".json") || text.starts_with(['.', '/']);
-    if !is_path {
-        let known = models::by_name(text)?;
-        let name = known.names.first().copied().unwrap_or_default().to_owned();
-        return Ok(SelectedModel { name, geometry: known.geometry, source: known.source.to_owned() });
-    }
-    let file = if path.is_dir() { path.join("config.json") } else { PathBuf::from(path) };
-    let unreadable = |error: std::io::Error| {
-        Failure::usage("cannot read the model's config.json").tried(file.display().to_string()).found(error.to_string())
-    };
-    let mut config = String::new();
-    let bytes = File::open(&file)
-        .and_then(|open| open.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut config))
-        .map_err(unreadable)?;
-    if bytes as u64 > CONFIG_BYTES_MAX {
-        return Err(Failure::usage("the model's config.json is larger than 4 MiB").tried(file.display().to_string()));
-    }
-    let geometry = config_json::read(&config).map_err(|e| Failure::from(e).tried(file.display().to_string()))?;
-    Ok(SelectedModel { name: file.display().to_string(), geometry, source: "its config.json".to_owned() })
-}

@@ -1,6 +1,7 @@
 //! The report as text.
 
 use crate::commands::cli::table::{self, ReportTable};
+use crate::commands::size_hugepages::pools_table::{objects, pools, states};
 use crate::commands::size_hugepages::report::{RangeRow, RankRow, RegularRow, SizingReport, SizingSummary};
 use crate::commands::size_hugepages::summary::gib_up;
 use crate::engine::base::ByteSize;
@@ -19,7 +20,16 @@ fn size(bytes: u64) -> String {
 pub(super) fn render(report: &SizingReport) -> String {
     let mut text = String::from("MiB and GiB are powers of 1024. SGLang's --hicache-size is in GB (10^9 bytes).\n\n");
     let ranks = ranks(&report.ranks, report.regular.is_none());
-    for table in [deployment(report), ranks, host(report), nodes(report), tiers(report)] {
+    for table in [
+        deployment(report),
+        ranks,
+        pools(report),
+        states(report),
+        host(report),
+        nodes(report),
+        tiers(report),
+        objects(report),
+    ] {
         if !table.rows.is_empty() {
             text.push_str(&format!("{}\n", table.render(table::width())));
         }
@@ -74,6 +84,9 @@ fn deployment(report: &SizingReport) -> ReportTable {
         let setting = report.sizes.iter().find(|size| size.flag == "--hicache-size").map(|size| &size.setting);
         let setting = setting.map_or(String::new(), |setting| format!(" (--hicache-size {setting})"));
         rows.row(["L2 requested".to_owned(), format!("{} per rank{setting}", size(bytes))]);
+    }
+    if let Some(ratio) = report.selected_ratio {
+        rows.row(["L2 ratio that SGLang selects".to_owned(), format!("{ratio:.3}")]);
     }
     let mounted = match report.regular {
         None => format!(", {} in whole huge pages", size(report.rank_mounted_bytes)),
@@ -179,7 +192,11 @@ fn ranks(ranks: &[RankRow], uses_hugepages: bool) -> ReportTable {
         ("huge pages for segment, local buffer, arena", Box::new(|rank| rank.client_hugepages.to_string())),
         ("RDMA memory regions per NIC", Box::new(|rank| rank.memory_regions_per_nic.to_string())),
     ];
-    let rows = rows.into_iter().filter(|(name, _)| uses_hugepages || !name.starts_with("huge pages"));
+    // Models without a pool of single tokens have none of the figures about tokens.
+    let has_model = ranks.iter().any(|rank| !rank.pools.is_empty());
+    let is_known = |cell: &Cell| !has_model || ranks.iter().any(|rank| cell(rank) != "?");
+    let rows =
+        rows.into_iter().filter(|(name, cell)| (uses_hugepages || !name.starts_with("huge pages")) && is_known(cell));
     let mut rows = rows.map(|(name, cell)| -> Vec<String> {
         std::iter::once(name.to_owned()).chain(ranks.iter().map(cell)).collect()
     });

@@ -85,6 +85,23 @@ pub(super) enum FitReason {
          10 GiB, even if L2 is backed by huge pages"
     )]
     Guard { limit: ByteSize, needed: ByteSize, available: ByteSize },
+    #[error(
+        "how L2 is split over the pools depends on the device: the sizes of single pools are estimates with SGLang's \
+         default shares. For exact ones, set {missing}"
+    )]
+    EstimatedPools { missing: &'static str },
+    #[error(
+        "with sparse attention, SGLang's auto selects fp8_e4m3 on Blackwell GPUs, and bf16 on others: set \
+         --kv-cache-dtype to plan for one of them (these figures are for bf16)"
+    )]
+    AutoCacheOfSparseModel,
+    #[error(
+        "the states of {prefixes} prefixes fit in L2, fewer than the {live} live ones: requests that use them in turn \
+         find none. {remedy}"
+    )]
+    StatesShort { prefixes: u64, live: u64, remedy: String },
+    #[error("L2 has {slots} state slots, no more than the device ({device}): it adds almost nothing")]
+    SlotsBelowDevice { slots: u64, device: u64 },
     #[error("a rank's segment is below 16 MiB: without huge pages the store rejects it (setup returns -600)")]
     SmallSegment,
     #[error(

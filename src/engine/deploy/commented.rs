@@ -16,6 +16,7 @@ pub(super) fn example(spec: &DeploymentSpec) -> DeploymentSpec {
     example.model.hicache_size_gb = Some(64);
     example.model.hicache_ratio = Some(2.0);
     example.model.device_tokens = Some(500_000);
+    example.model.device_mamba_slots = Some(300);
     example.transfer.gid_index = Some(3);
     example.master.data_dir = Some(spec.default_data_dir());
     for servers in [&mut example.serving.prefill, &mut example.serving.decode] {

@@ -1,13 +1,15 @@
 //! Whether the processes of a deployment fit the hosts that its file describes.
 //!
 //! An error is certain: without headroom and estimates, a host has too little memory, or lacks a
-//! device. A warning depends on estimates.
+//! device. A warning depends on estimates. An info states that sizes are upper bounds.
 
 use std::collections::BTreeMap;
 
+use crate::plan::{SizingError, models};
 use crate::{DeploymentSpec, Platform, ProcessPlan, ServingMode, StoreProtocol, host_key};
 use mcctl_base::ByteSize;
 use mcctl_base::check::Severity;
+use mcctl_base::text::Quoted;
 
 /// What the processes on a host need. In Kubernetes, the containers of a pod, whose node may run
 /// other pods, too.
@@ -121,7 +123,30 @@ pub fn fit(spec: &DeploymentSpec, plans: &[ProcessPlan], platform: Platform) -> 
     }
     found.extend(numa(spec));
     found.extend(devices(spec));
+    if demands.iter().any(|demand| demand.is_bound) {
+        found.push(unknown_model(spec));
+    }
     found
+}
+
+/// That sizes are bounds.
+fn unknown_model(spec: &DeploymentSpec) -> FitFinding {
+    let path = &spec.model.path;
+    let (what, remedy) = match models::by_name_with_auto_cache(path) {
+        Err(SizingError::UnknownModel { nearest, .. }) => (
+            format!("the cache of model {} is unknown: memory and huge pages are upper bounds", Quoted(path)),
+            format!("set model.known_as to a model with the same cache, such as {}", nearest.join(", ")),
+        ),
+        Err(SizingError::CacheTypeUnknown { .. }) => (
+            format!("the cache type of {} is unknown: memory and huge pages are upper bounds", Quoted(path)),
+            "set model.kv_cache: the checkpoint may select fp8".to_owned(),
+        ),
+        Ok(_) | Err(_) => (
+            format!("the cache of model {} is unknown: memory and huge pages are upper bounds", Quoted(path)),
+            "set model.known_as to a model with the same cache".to_owned(),
+        ),
+    };
+    FitFinding { severity: Severity::Info, key: "model.known_as", host: String::new(), what, remedy }
 }
 
 fn error(key: &'static str, host: &str, what: String, remedy: String) -> FitFinding {
@@ -142,7 +167,7 @@ fn memory(spec: &DeploymentSpec, demand: &HostDemand) -> Vec<FitFinding> {
         let severity = if demand.hugepages_min > pool.0 { Severity::Error } else { Severity::Warning };
         let remedy = match severity {
             Severity::Error => smaller(),
-            _ => "the model is unknown: set model.known_as to compute the exact number".to_owned(),
+            _ => "set model.known_as to compute the exact number".to_owned(),
         };
         found.push(FitFinding { severity, key: "host.hugepages", host: name.clone(), what, remedy });
     }
@@ -286,7 +311,8 @@ mod tests {
     #[test]
     fn bounds_for_an_unknown_model_are_only_a_warning() {
         let text = "[model]\npath = 'a/b'\ntp = 8\nhicache_size_gb = 64\n[hugepages]\nsize = '2MiB'\n[host]\nhugepages = '490GiB'\n";
-        assert_eq!(keys(text), [("host.hugepages", Severity::Warning)]);
+        let expected = [("host.hugepages", Severity::Warning), ("model.known_as", Severity::Info)];
+        assert_eq!(keys(text), expected);
     }
 
     #[test]

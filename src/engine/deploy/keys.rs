@@ -39,6 +39,11 @@ pub(super) const KEYS: &[KeyHelp] = &[
         "device_tokens",
         "for hicache_ratio: number of tokens in the device pool (max_total_num_tokens in SGLang's log)",
     ),
+    (
+        "model",
+        "device_mamba_slots",
+        "for models with a state per prefix: number of state slots on the device (max_mamba_cache_size in SGLang's log)",
+    ),
     ("model", "write_policy", "write_through, write_through_selective or write_back"),
     ("model", "prefetch_policy", "timeout, wait_complete or best_effort"),
     ("model", "prefetch_threshold", "token count below which the store is not queried"),

@@ -2,12 +2,12 @@
 
 use crate::error::invalid_value;
 use crate::plan::client::{self, ClientSizes, GIB1, LOCAL_BUFFER_BYTES, MIB2, PLAIN_SEGMENT_BYTES_MIN};
-use crate::plan::geometry::CacheType;
+use crate::plan::geometry::{CacheType, Geometry};
 use crate::plan::guard::RESERVE_BYTES;
 use crate::plan::host_pool::L2Size;
 use crate::plan::layout::ParallelLayout;
 use crate::plan::need::need;
-use crate::plan::sizing_input::{REGION_BYTES, Services, SizingInput};
+use crate::plan::sizing_input::{DevicePools, REGION_BYTES, Services, SizingInput};
 use crate::plan::{SizingError, models};
 use crate::{ComputeDevice, DeployError, DeploymentSpec, FirmMemory, HugePageSize, KvCache, StoreProtocol};
 
@@ -98,12 +98,17 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     };
     let Some(l2_size) = l2_size else { return Ok(ProcessMemory::unknown()) };
     let known = if model.known_as.is_empty() { model.path.trim_end_matches('/') } else { &model.known_as };
-    let geometry = match models::by_name(known) {
-        Ok(found) => Some(found.geometry),
+    let found = match model.kv_cache {
+        KvCache::Auto => models::by_name_with_auto_cache(known),
+        KvCache::Bf16 | KvCache::Fp8E4m3 | KvCache::Fp8E5m2 => models::by_name(known),
+    };
+    let is_ratio = matches!(l2_size, L2Size::Ratio { .. });
+    let geometry = match found {
+        Ok(found) => Some(&found.geometry),
         Err(error) if !model.known_as.is_empty() => return Err(DeployError::Plan { key: "model.known_as", error }),
         // A ratio yields a number of tokens. If the bytes per token are unknown, so is the L2 size
         // in bytes.
-        Err(_) if matches!(l2_size, L2Size::Ratio { .. }) => {
+        Err(_) if is_ratio => {
             if page.is_some() {
                 return Err(invalid_value(
                     "model.known_as",
@@ -114,16 +119,28 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
         }
         Err(_) => None,
     };
+    // A ratio also applies to the state slots on the device.
+    if is_ratio && model.device_mamba_slots.is_none() && geometry.is_some_and(Geometry::has_states) {
+        if page.is_some() {
+            return Err(invalid_value(
+                "model.device_mamba_slots",
+                "with huge pages, a ratio requires the number of state slots on the device for this model",
+            ));
+        }
+        return Ok(ProcessMemory::unknown());
+    }
     let cache = match model.kv_cache {
-        KvCache::Auto | KvCache::Bf16 => CacheType::Half,
+        KvCache::Auto => geometry.map_or(CacheType::Half, Geometry::auto_cache),
+        KvCache::Bf16 => CacheType::Half,
         KvCache::Fp8E4m3 | KvCache::Fp8E5m2 => CacheType::Fp8,
     };
     let planned = SizingInput {
         layout,
-        geometry,
+        geometry: geometry.cloned(),
         cache,
         page_size: model.page_size,
         l2_size,
+        device: DevicePools { tokens: model.device_tokens, window_tokens: None, slots: model.device_mamba_slots },
         group_segment: spec.segment.engines.0,
         arena: 0,
         page: page.unwrap_or(MIB2),

@@ -189,6 +189,9 @@ pub struct ModelSection {
     /// Number of tokens in the device pool, to which `hicache_ratio` refers. Without it, the L2
     /// size cannot be computed from the ratio.
     pub device_tokens: Option<u64>,
+    /// Number of state slots on the device, for models with linear attention, Mamba or convolution
+    /// layers. Without it, how L2 is split over the pools is an estimate.
+    pub device_mamba_slots: Option<u64>,
     /// `--hicache-write-policy`.
     pub write_policy: String,
     /// `--hicache-storage-prefetch-policy`.
@@ -222,6 +225,7 @@ impl Default for ModelSection {
             hicache_size_gb: None,
             hicache_ratio: None,
             device_tokens: None,
+            device_mamba_slots: None,
             write_policy: "write_through".to_owned(),
             prefetch_policy: "timeout".to_owned(),
             prefetch_threshold: 256,

@@ -4,6 +4,8 @@ mod answer;
 mod apply;
 mod compat;
 mod hosts;
+mod hybrid;
+mod model_sizes;
 mod script;
 mod trace;
 mod wheel;

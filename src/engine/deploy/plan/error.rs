@@ -50,44 +50,53 @@ pub enum SizingError {
     /// The config.json is not a JSON object.
     #[error("the model's config.json is invalid: {found}")]
     ConfigSyntax { found: String },
-    /// The host pool for this type of cache cannot be computed.
-    #[error("models with {what} are not supported: {}", known(what))]
-    Unsupported { what: &'static str },
+    /// The architecture's cache is unknown.
+    #[error("the cache of {} (field architectures in config.json) is unknown: {why}", Quoted(found))]
+    Architecture { found: String, why: &'static str },
+    /// SGLang has no such cache for the model.
+    #[error("--kv-cache-dtype {cache} does not apply to this model: {why}")]
+    CacheType { cache: &'static str, why: &'static str },
+    /// What the draft layers of this model keep is unknown.
+    #[error("draft layers in the pools are not supported for this model: what they keep is unknown")]
+    DraftLayers,
+    /// SGLang cannot split the model into pipeline stages.
+    #[error("SGLang 0.5.23 does not split this model into pipeline stages")]
+    Stages,
+    /// A known model whose checkpoint may select the cache's type.
+    #[error("the checkpoint {} may select an fp8 cache, and only its files tell", Quoted(name))]
+    CacheTypeUnknown { name: String },
+    /// SGLang rejects a fixed L2 size for DeepSeek-V4.
+    #[error("SGLang 0.5.23 rejects --hicache-size for DeepSeek-V4 (\"currently does not support --hicache-size\")")]
+    FixedSize,
+    /// A ratio applies to a pool whose size on the device is unknown.
+    #[error("a ratio also applies to the state slots on the device, whose number is unknown")]
+    DeviceSlots,
+    /// SGLang sets the page size for DeepSeek-V4.
+    #[error("SGLang uses pages of 256 tokens for DeepSeek-V4, not {found}")]
+    CompressedPage { found: u64 },
+    /// The question has an answer only if all layers keep all tokens.
+    #[error("the number of tokens is undefined for this model: {why}")]
+    NotPerToken { why: &'static str },
+    /// SGLang's automatic size leaves nothing for L2.
+    #[error("no memory is left for L2 after SGLang's reserve of 10 GiB")]
+    NoMemory,
     /// The model name is unknown.
     #[error("unknown model {}; did you mean {}?", Quoted(name), nearest.join(", "))]
     UnknownModel {
         name: String,
         /// The most similar names.
-        nearest: Vec<&'static str>,
+        nearest: Vec<String>,
     },
     /// The ratio is not a positive number.
     #[error("the HiCache ratio must be a positive number")]
     Ratio,
 }
 
-/// Returns the reason why a type of cache is not supported.
-fn known(what: &str) -> &'static str {
-    match what {
-        LINEAR | MAMBA => {
-            "they also keep per-slot state (layers x (convolution and temporal shape, each x its \
-             element size)), whose share of --hicache-size is unknown until the server is running"
-        }
-        COMPRESSED => {
-            "SGLang rejects --hicache-size for them, and bytes per token depend on each layer's compression ratio"
-        }
-        SLIDING => {
-            "their sliding layers keep only a window of tokens, and how much of it is used depends on the requests"
-        }
-        _ => "they store more than keys and values per token",
-    }
-}
-
-/// Linear attention (Qwen3-Next, Kimi-Linear).
-pub const LINEAR: &str = "linear attention";
-pub const MAMBA: &str = "mamba layers";
-pub const COMPRESSED: &str = "compressed attention";
-/// Sliding-window layers, if an exact token count is required.
-pub const SLIDING: &str = "sliding layers";
+/// Why bytes per token do not describe a cache with windows.
+pub const SLIDING: &str =
+    "its sliding layers keep only a window of tokens, and how much of it is used depends on the requests";
+/// Why bytes per token do not describe a cache with states.
+pub const STATES: &str = "its states are kept per prefix, and the number of prefixes depends on the requests";
 
 /// Converts `u128` to `u64`.
 ///

@@ -92,7 +92,7 @@ pub fn fit(
     };
     let needed = |sizes: &FittingSizes| {
         let FittingSizes { l2_size, group_segment } = *sizes;
-        need(&SizingInput { l2_size, group_segment, ..*wanted })
+        need(&SizingInput { l2_size, group_segment, ..wanted.clone() })
     };
     // Without huge pages, each rank needs a minimum.
     let least = match searched {
@@ -125,16 +125,17 @@ mod tests {
     use crate::plan::geometry::CacheType;
     use crate::plan::layout::ParallelLayout;
     use crate::plan::models;
-    use crate::plan::sizing_input::{REGULAR_PAGE_BYTES, Services};
+    use crate::plan::sizing_input::{DevicePools, REGULAR_PAGE_BYTES, Services};
     use proptest::prelude::*;
 
     fn wanted(tp: u64) -> SizingInput {
         SizingInput {
             layout: ParallelLayout::new(tp, 1, 1, false, 1).unwrap(),
-            geometry: Some(models::by_name("Qwen3-32B").unwrap().geometry),
+            geometry: Some(models::by_name("Qwen3-32B").unwrap().geometry.clone()),
             cache: CacheType::Half,
             page_size: 64,
             l2_size: L2Size::Gb(1),
+            device: DevicePools::default(),
             group_segment: 0,
             arena: 0,
             page: MIB2,
@@ -191,14 +192,14 @@ mod tests {
     #[test]
     fn a_given_pool_is_never_exceeded() {
         // The host of the first contact: 512 GiB of huge pages and 450 GiB of regular memory.
-        let qwen = models::by_name("Qwen3-235B-A22B").unwrap().geometry;
+        let qwen = models::by_name("Qwen3-235B-A22B").unwrap().geometry.clone();
         let wanted = SizingInput { geometry: Some(qwen), ..wanted(8) };
         let given = pool(450 << 30, 262_144);
         let found = largest(fit(&wanted, SearchedSizes::Balanced, &given).unwrap());
         let FittingSizes { l2_size, group_segment } = found;
-        let need = need(&SizingInput { l2_size, group_segment, ..wanted }).unwrap();
+        let need = need(&SizingInput { l2_size, group_segment, ..wanted.clone() }).unwrap();
         assert!(need.most.mib2 <= 262_144 && need.guard_bytes <= 450 << 30, "{need:?}");
-        let fixed = SizingInput { l2_size: L2Size::Gb(32), ..wanted };
+        let fixed = SizingInput { l2_size: L2Size::Gb(32), ..wanted.clone() };
         let segment = largest(fit(&fixed, SearchedSizes::Segment, &given).unwrap()).group_segment;
         // 512 GiB less 8 x 29.81 GiB of L2, and 8 x 16 MiB of buffers.
         assert_eq!(segment, 273 << 30);
@@ -248,10 +249,10 @@ mod tests {
                 let sized = match searched {
                     SearchedSizes::Balanced => {
                         let bytes = (units * 1_000_000_000) << tp_shift;
-                        SizingInput { l2_size: L2Size::Gb(units), group_segment: (bytes >> 30).max(1) << 30, ..wanted }
+                        SizingInput { l2_size: L2Size::Gb(units), group_segment: (bytes >> 30).max(1) << 30, ..wanted.clone() }
                     }
-                    SearchedSizes::L2 => SizingInput { l2_size: L2Size::Gb(units), ..wanted },
-                    SearchedSizes::Segment => SizingInput { group_segment: units << 30, ..wanted },
+                    SearchedSizes::L2 => SizingInput { l2_size: L2Size::Gb(units), ..wanted.clone() },
+                    SearchedSizes::Segment => SizingInput { group_segment: units << 30, ..wanted.clone() },
                 };
                 let need = need(&sized).unwrap();
                 let missing = need.most.bytes().saturating_sub(hugepages.bytes());
@@ -266,7 +267,7 @@ mod tests {
                     let units = match (searched, found.l2_size) {
                         (SearchedSizes::Segment, _) => found.group_segment >> 30,
                         (_, L2Size::Gb(units)) => units,
-                        (_, L2Size::Ratio { .. }) => 0,
+                        (_, L2Size::Ratio { .. } | L2Size::Auto { .. }) => 0,
                     };
                     prop_assert!(carries(units) && !carries(units + 1), "{found:?}");
                 }

@@ -2,10 +2,8 @@
 
 use crate::plan::SizingError;
 use crate::plan::error::narrow;
-use crate::plan::geometry::Geometry;
-use crate::plan::host_pool::{self, HostPool, L2Size};
-use crate::plan::layout::ParallelLayout;
-use crate::plan::models::MODELS;
+use crate::plan::host_pool::{self, HostPool, L2Size, RankPools};
+use crate::plan::models::models;
 use crate::plan::sizing_input::SizingInput;
 
 /// A closed range for a value that is not known exactly.
@@ -32,85 +30,86 @@ impl ValueRange {
     }
 }
 
-/// A rank's L2 memory, before rounding up to huge pages.
-#[derive(Clone, Copy, Debug)]
+/// A rank's L2 memory.
+#[derive(Clone, Debug)]
 pub struct L2Memory {
-    /// The pool, if the model's geometry is known.
-    pub pool: Option<HostPool>,
-    /// Size of the largest buffer, in bytes. SGLang's startup memory check applies to this buffer.
-    pub buffer: ValueRange,
-    /// Size of the side pools, in bytes.
-    pub side: ValueRange,
+    /// The pools; empty if the model's geometry is unknown.
+    pub pools: Vec<HostPool>,
+    /// Whether the sizes of single pools are estimates.
+    pub is_estimate: bool,
+    /// Size of the largest pool, in bytes. SGLang's startup memory check applies to each pool.
+    pub largest: ValueRange,
+    /// Size of all buffers, in bytes.
+    pub bytes: ValueRange,
+    /// Huge pages of the wanted size: each buffer has whole pages.
+    pub huge_pages: ValueRange,
+    /// Number of buffers.
     pub buffers: u64,
+    /// Memory regions per NIC.
+    pub regions: u64,
 }
 
-/// Computes the L2 memory of one rank per stage: exact if all layers keep all tokens, otherwise
-/// bounds.
+/// Computes the L2 memory of one rank per stage.
 ///
 /// # Errors
 /// SGLang rejects the sizes, or a value overflows.
 pub fn l2(wanted: &SizingInput) -> Result<Vec<L2Memory>, SizingError> {
-    let pools = |geometry: &Geometry| {
-        host_pool::pools(wanted.l2_size, wanted.page_size, geometry, &wanted.layout, wanted.cache)
-    };
     match &wanted.geometry {
-        Some(geometry) if geometry.window_layers == 0 => Ok(pools(geometry)?.into_iter().map(exact).collect()),
-        Some(geometry) => windowed(wanted, geometry),
-        None => {
-            let L2Size::Gb(gb) = wanted.l2_size else { return Err(SizingError::ConfigField { field: "model" }) };
-            let least = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool size")?;
-            let mut most = ValueRange::exactly(least);
-            let mut side = 0;
-            // Models with fewer layers than stages are skipped.
-            for pool in MODELS.iter().filter_map(|model| pools(&model.geometry).ok()).flatten() {
-                most.most = most.most.max(pool.bytes);
-                side = side.max(pool.side_bytes);
-            }
-            let stage = || L2Memory { pool: None, buffer: most, side: ValueRange { least: 0, most: side }, buffers: 1 };
-            Ok((0..wanted.layout.pp()).map(|_| stage()).collect())
+        Some(geometry) => Ok(host_pool::pools(wanted, geometry)?.into_iter().map(|rank| known(rank, wanted)).collect()),
+        None => unknown(wanted),
+    }
+}
+
+fn known(rank: RankPools, wanted: &SizingInput) -> L2Memory {
+    let bytes = ValueRange { least: rank.least_bytes(), most: rank.most_bytes() };
+    let largest = rank.pools.iter().map(HostPool::bytes).max().unwrap_or(0);
+    let each = |size: u64| rank.pools.iter().flat_map(|pool| &pool.buffers).map(move |bytes| bytes.div_ceil(size));
+    let buffers = rank.pools.iter().map(|pool| pool.buffers.len() as u64).sum();
+    let region = wanted.region.max(1);
+    let page = wanted.page;
+    let (largest, huge_pages, regions) = if rank.is_estimate {
+        // One pool may be as large as all of them.
+        (
+            ValueRange { least: largest, most: bytes.most },
+            ValueRange { least: bytes.least.div_ceil(page), most: (bytes.most / page).saturating_add(buffers) },
+            (bytes.most / region).saturating_add(buffers),
+        )
+    } else {
+        let pages = each(page).fold(0, u64::saturating_add);
+        (ValueRange::exactly(largest), ValueRange::exactly(pages), each(region).fold(0, u64::saturating_add))
+    };
+    let huge_pages = if wanted.uses_hugepages() { huge_pages } else { ValueRange::default() };
+    L2Memory { is_estimate: rank.is_estimate, largest, bytes, huge_pages, buffers, regions, pools: rank.pools }
+}
+
+/// Bounds over all known models.
+fn unknown(wanted: &SizingInput) -> Result<Vec<L2Memory>, SizingError> {
+    let L2Size::Gb(gb) = wanted.l2_size else { return Err(SizingError::ConfigField { field: "model" }) };
+    let least = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool size")?;
+    let mut most = least;
+    let mut largest = least;
+    let mut buffers = 1;
+    for model in models() {
+        // Models with fewer layers than stages, or that SGLang cannot split like this, are skipped.
+        let pages = SizingInput { geometry: None, ..wanted.clone() };
+        for rank in host_pool::pools(&pages, &model.geometry).unwrap_or_default() {
+            let memory = known(rank, wanted);
+            most = most.max(memory.bytes.most);
+            largest = largest.max(memory.largest.most);
+            buffers = buffers.max(memory.buffers);
         }
     }
-}
-
-fn exact(pool: HostPool) -> L2Memory {
-    L2Memory {
-        pool: Some(pool),
-        buffer: ValueRange::exactly(pool.bytes),
-        side: ValueRange::exactly(pool.side_bytes),
-        buffers: 1 + u64::from(pool.side_bytes > 0),
-    }
-}
-
-/// A fixed size is split between full and sliding layers in proportion to their device memory,
-/// which is unknown until the server is running. Each of the two pools gets an additional page.
-/// With a ratio, each pool has its own number of tokens, and the pool for the sliding layers has no
-/// more than the pool for the full layers.
-fn windowed(wanted: &SizingInput, geometry: &Geometry) -> Result<Vec<L2Memory>, SizingError> {
-    let too_large = SizingError::TooLarge { what: "the L2 pool size" };
-    let tp = wanted.layout.attention_tp();
-    let mut stages = Vec::new();
-    for stage in 0..wanted.layout.pp() {
-        let layers = wanted.layout.layers_of_stage(geometry.layers + geometry.window_layers, stage)?;
-        // Layer types alternate, so a single stage may contain all layers of one type.
-        let full = geometry.token_bytes(layers.min(geometry.layers), tp, wanted.cache)?;
-        let window = geometry.token_bytes(layers.min(geometry.window_layers), tp, wanted.cache)?;
-        let page = |bytes: u64| bytes.checked_mul(wanted.page_size).ok_or(too_large.clone());
-        let (buffer, side) = match wanted.l2_size {
-            L2Size::Gb(gb) => {
-                let size = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool size")?;
-                let most = size.checked_add(page(full)?).ok_or(too_large.clone())?;
-                (ValueRange { least: size, most }, ValueRange { least: 0, most: page(window)? })
-            }
-            L2Size::Ratio { .. } => {
-                let all = Geometry { layers: layers.min(geometry.layers), window_layers: 0, ..*geometry };
-                let flat = ParallelLayout::new(tp, 1, 1, false, 1)?;
-                let pools = host_pool::pools(wanted.l2_size, wanted.page_size, &all, &flat, wanted.cache)?;
-                let pool = pools.first().copied().ok_or(too_large.clone())?;
-                let side = pool.tokens.checked_mul(window).ok_or(too_large.clone())?;
-                (ValueRange::exactly(pool.bytes), ValueRange { least: 0, most: side })
-            }
-        };
-        stages.push(L2Memory { pool: None, buffer, side, buffers: 2 });
-    }
-    Ok(stages)
+    let bytes = ValueRange { least, most };
+    let huge_pages =
+        ValueRange { least: least.div_ceil(wanted.page), most: (most / wanted.page).saturating_add(buffers) };
+    let stage = || L2Memory {
+        pools: Vec::new(),
+        is_estimate: false,
+        largest: ValueRange { least, most: largest },
+        bytes,
+        huge_pages: if wanted.uses_hugepages() { huge_pages } else { ValueRange::default() },
+        buffers: 1,
+        regions: (most / wanted.region.max(1)).saturating_add(buffers),
+    };
+    Ok((0..wanted.layout.pp()).map(|_| stage()).collect())
 }

@@ -1,5 +1,7 @@
 //! A server's ranks: tensor, pipeline and data parallelism across hosts.
 
+use std::ops::Range;
+
 use crate::plan::SizingError;
 
 /// The parallelism of an SGLang server: its ranks, and their distribution over nodes.
@@ -114,19 +116,21 @@ impl ParallelLayout {
         (0..self.replicas()).flat_map(|_| ranks.clone()).collect()
     }
 
-    /// The number of layers in stage `stage`: an even split, with one more layer in each of the
-    /// last `layers % pp` stages.
+    /// The layers in stage `stage`: an even split in order, with one more layer in each of the last
+    /// `layers % pp` stages.
     ///
     /// Source: `sglang/srt/distributed/utils.py`, `get_pp_indices` (without
     /// `SGLANG_PP_LAYER_PARTITION`).
     ///
     /// # Errors
     /// There are more stages than layers.
-    pub fn layers_of_stage(&self, layers: u64, stage: u64) -> Result<u64, SizingError> {
-        if layers < self.pp {
-            return Err(SizingError::TooManyStages { pp: self.pp, layers });
-        }
-        Ok(layers / self.pp + u64::from(stage >= self.pp - layers % self.pp))
+    pub fn layers_of_stage(&self, layers: usize, stage: u64) -> Result<Range<usize>, SizingError> {
+        let too_many = SizingError::TooManyStages { pp: self.pp, layers: layers as u64 };
+        let pp = usize::try_from(self.pp).ok().filter(|pp| *pp <= layers).ok_or(too_many)?;
+        let longer = pp - layers % pp;
+        let start = |stage: usize| layers / pp * stage + stage.saturating_sub(longer);
+        let stage = usize::try_from(stage).unwrap_or(pp).min(pp - 1);
+        Ok(start(stage)..start(stage + 1))
     }
 }
 
@@ -160,8 +164,8 @@ mod tests {
     #[test]
     fn the_last_stages_get_the_remaining_layers() {
         let layout = ParallelLayout::new(1, 4, 1, false, 2).unwrap();
-        let layers: Vec<u64> = (0..4).map(|stage| layout.layers_of_stage(62, stage).unwrap()).collect();
-        assert_eq!(layers, [15, 15, 16, 16]);
+        let layers: Vec<Range<usize>> = (0..4).map(|stage| layout.layers_of_stage(62, stage).unwrap()).collect();
+        assert_eq!(layers, [0..15, 15..30, 30..46, 46..62]);
         assert_eq!((layout.stages_of_host(0), layout.stages_of_host(1)), (vec![0, 1], vec![2, 3]));
         assert!(layout.layers_of_stage(3, 0).is_err());
     }
@@ -169,12 +173,17 @@ mod tests {
     proptest! {
         #[test]
         fn stages_contain_all_layers_and_hosts_all_ranks(
-            layers in 1u64..200, pp in 1u64..9, tp in 1u64..9, nnodes in 1u64..5
+            layers in 1usize..200, pp in 1u64..9, tp in 1u64..9, nnodes in 1u64..5
         ) {
-            prop_assume!(layers >= pp && (tp * pp) % nnodes == 0);
+            prop_assume!(layers as u64 >= pp && (tp * pp) % nnodes == 0);
             let layout = ParallelLayout::new(tp, pp, 1, false, nnodes).unwrap();
-            let sum: u64 = (0..pp).map(|stage| layout.layers_of_stage(layers, stage).unwrap()).sum();
-            prop_assert_eq!(sum, layers);
+            let mut next = 0;
+            for stage in 0..pp {
+                let range = layout.layers_of_stage(layers, stage).unwrap();
+                prop_assert_eq!(range.start, next);
+                next = range.end;
+            }
+            prop_assert_eq!(next, layers);
             let ranks: usize = (0..nnodes).map(|host| layout.stages_of_host(host).len()).sum();
             prop_assert_eq!(ranks as u64, tp * pp);
         }

@@ -9,6 +9,7 @@
 
 pub mod client;
 pub mod config_json;
+mod device_pool;
 pub mod error;
 pub mod fit;
 pub mod geometry;
@@ -17,7 +18,9 @@ pub mod hicache;
 pub mod host_pool;
 pub mod l2;
 pub mod layout;
+pub mod live_prefixes;
 pub mod master_disk;
+mod model_name;
 pub mod models;
 pub mod need;
 pub mod observed;

@@ -14,12 +14,14 @@ use crate::plan::sizing_input::{REGULAR_PAGE_BYTES, SizingInput};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankMemory {
     pub stage: u64,
-    /// The rank's L2 pool, if the model's geometry is known.
-    pub pool: Option<HostPool>,
-    /// Size of the rank's largest L2 buffer, in bytes. SGLang's startup memory check applies to
-    /// this buffer.
-    pub buffer: ValueRange,
-    /// L2 size including side pools, in bytes.
+    /// The rank's L2 pools; empty if the model's geometry is unknown.
+    pub pools: Vec<HostPool>,
+    /// Whether the sizes of single pools are estimates, because they depend on the device's pools.
+    pub is_estimate: bool,
+    /// Size of the rank's largest L2 pool, in bytes. SGLang's startup memory check applies to each
+    /// pool.
+    pub largest: ValueRange,
+    /// Size of all L2 pools, in bytes.
     pub l2: ValueRange,
     /// Number of L2 buffers. Each one is registered with every NIC.
     pub buffers: u64,
@@ -121,7 +123,9 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
             most = most.plus(own.pages)?.plus(HugePageCount::of(wanted.page, rank.l2_pages.most))?;
             // The kernel provides whole pages.
             let whole = |bytes: u64| bytes.div_ceil(REGULAR_PAGE_BYTES).saturating_mul(REGULAR_PAGE_BYTES);
-            let rank_l2 = rank.l2.map(whole);
+            // Each buffer has its own.
+            let more = rank.buffers.saturating_sub(1).saturating_mul(REGULAR_PAGE_BYTES);
+            let rank_l2 = rank.l2.map(|bytes| whole(bytes).saturating_add(more));
             l2 = ValueRange { least: sum(l2.least, rank_l2.least)?, most: sum(l2.most, rank_l2.most)? };
         }
         let total = HostTotal { least, most, l2, ranks: stages.len() as u64 };
@@ -131,28 +135,28 @@ pub fn need(wanted: &SizingInput) -> Result<MemoryNeed, SizingError> {
         }
     }
     let HostTotal { least, most, l2, ranks: ranks_on_host } = fullest.unwrap_or_default();
-    let buffer = ValueRange {
-        least: ranks.iter().map(|rank| rank.buffer.least).max().unwrap_or(0),
-        most: ranks.iter().map(|rank| rank.buffer.most).max().unwrap_or(0),
+    let largest = ValueRange {
+        least: ranks.iter().map(|rank| rank.largest.least).max().unwrap_or(0),
+        most: ranks.iter().map(|rank| rank.largest.most).max().unwrap_or(0),
     };
-    let guard_bytes = guard::needed(buffer.most, layout.guard_ranks())?;
+    let guard_bytes = guard::needed(largest.most, layout.guard_ranks())?;
     let regular = match wanted.uses_hugepages() {
         true => None,
         false => {
             let clients = product(own.regular_bytes, ranks_on_host)?;
             let services_bytes = product(service.regular_bytes, services.count)?;
-            let needed = |l2: u64, buffer: u64| {
-                let guarded = guard::needed(buffer, layout.guard_ranks())?;
+            let needed = |l2: u64, largest: u64| {
+                let guarded = guard::needed(largest, layout.guard_ranks())?;
                 sum(guarded.max(sum(sum(l2, clients)?, guard::RESERVE_BYTES)?), services_bytes)
             };
             let per_node = product(own.regular_per_nic_node, ranks_on_host)?;
-            let others = l2.most.saturating_sub(buffer.most);
+            let others = l2.most.saturating_sub(largest.most);
             Some(RegularMemory {
                 l2,
                 clients,
                 services: services_bytes,
                 per_nic_node: sum(per_node, product(service.regular_per_nic_node, services.count)?)?,
-                needed: ValueRange { least: needed(l2.least, buffer.least)?, most: needed(l2.most, buffer.most)? },
+                needed: ValueRange { least: needed(l2.least, largest.least)?, most: needed(l2.most, largest.most)? },
                 needed_by_last_rank: sum(sum(guard_bytes, others)?, sum(clients, services_bytes)?)?,
             })
         }
@@ -215,28 +219,19 @@ impl MemoryNeed {
 }
 
 fn rank(stage: u64, l2: L2Memory, client: ClientMemory, wanted: &SizingInput) -> Result<RankMemory, SizingError> {
-    let page = wanted.page;
     let parts = |bytes: u64| bytes.div_ceil(wanted.region.max(1));
-    // Without a model, the side pool may be empty, but its buffer still counts as a region.
-    let side = (l2.buffers - 1).max(if l2.buffers > 1 { parts(l2.side.most) } else { 0 });
-    let both = ValueRange { least: sum(l2.buffer.least, l2.side.least)?, most: sum(l2.buffer.most, l2.side.most)? };
-    let pages = |bytes: u64| if wanted.uses_hugepages() { bytes.div_ceil(page) } else { 0 };
-    let buffer_pages = l2.buffer.map(pages);
-    let side_pages = l2.side.map(pages);
     let beside = sum(client.mounted, LOCAL_BUFFER_BYTES)?;
     Ok(RankMemory {
         stage,
-        pool: l2.pool,
-        buffer: l2.buffer,
-        l2: both,
+        pools: l2.pools,
+        is_estimate: l2.is_estimate,
+        largest: l2.largest,
+        l2: l2.bytes,
         buffers: l2.buffers,
-        l2_pages: ValueRange {
-            least: buffer_pages.least + side_pages.least,
-            most: buffer_pages.most + side_pages.most,
-        },
+        l2_pages: l2.huge_pages,
         client,
-        pinned: ValueRange { least: sum(both.least, beside)?, most: sum(both.most, beside)? },
-        regions: parts(l2.buffer.most) + side + parts(LOCAL_BUFFER_BYTES) + parts(client.mounted),
+        pinned: ValueRange { least: sum(l2.bytes.least, beside)?, most: sum(l2.bytes.most, beside)? },
+        regions: l2.regions + parts(LOCAL_BUFFER_BYTES) + parts(client.mounted),
     })
 }
 
@@ -248,16 +243,17 @@ mod tests {
     use crate::plan::host_pool::L2Size;
     use crate::plan::layout::ParallelLayout;
     use crate::plan::models;
-    use crate::plan::sizing_input::{REGION_BYTES, Services};
+    use crate::plan::sizing_input::{DevicePools, REGION_BYTES, Services};
     use proptest::prelude::*;
 
     fn wanted(model: Option<&str>, tp: u64, gb: u64, segment: u64, arena: u64) -> SizingInput {
         SizingInput {
             layout: ParallelLayout::new(tp, 1, 1, false, 1).unwrap(),
-            geometry: model.map(|name| models::by_name(name).unwrap().geometry),
+            geometry: model.map(|name| models::by_name(name).unwrap().geometry.clone()),
             cache: CacheType::Half,
             page_size: 64,
             l2_size: L2Size::Gb(gb),
+            device: DevicePools::default(),
             group_segment: segment,
             arena,
             page: MIB2,
@@ -281,7 +277,7 @@ mod tests {
     #[test]
     fn a_buffer_above_the_largest_region_is_registered_in_parts() {
         let base = wanted(Some("Qwen3-32B"), 4, 64, 8 << 30, 0);
-        let regions = |region| need(&SizingInput { region, ..base }).unwrap().ranks[0].regions;
+        let regions = |region| need(&SizingInput { region, ..base.clone() }).unwrap().ranks[0].regions;
         // L2, the local buffer and the 2 GiB segment.
         assert_eq!((regions(REGION_BYTES), regions(1 << 30)), (3, 60 + 1 + 2));
         let sparse = SizingInput { region: 1 << 30, ..wanted(Some("DeepSeek-V3.2"), 4, 64, 0, 0) };
@@ -291,8 +287,8 @@ mod tests {
     #[test]
     fn without_a_model_the_bounds_cover_every_known_model() {
         let bounds = need(&wanted(None, 4, 64, 8 << 30, 0)).unwrap();
-        for model in models::MODELS.iter().filter(|model| model.geometry.window_layers == 0) {
-            let exact = need(&wanted(Some(model.names[0]), 4, 64, 8 << 30, 0)).unwrap();
+        for model in models::models().iter().filter(|model| model.geometry.compressed.is_none()) {
+            let exact = need(&wanted(Some(&model.names[0]), 4, 64, 8 << 30, 0)).unwrap();
             assert!(bounds.least.mib2 <= exact.least.mib2 && exact.most.mib2 <= bounds.most.mib2, "{model:?}");
         }
     }
@@ -318,7 +314,7 @@ mod tests {
     fn without_huge_pages_a_small_segment_is_rejected() {
         let rejected = |page, segment, services| {
             let base = wanted(Some("Qwen3-32B"), 4, 1, segment, 0);
-            need(&SizingInput { page, services, ..base }).unwrap().rejected_segment
+            need(&SizingInput { page, services, ..base.clone() }).unwrap().rejected_segment
         };
         let none = Services::default();
         assert_eq!(rejected(REGULAR_PAGE_BYTES, 60 << 20, none), Some(15 << 20));
@@ -333,7 +329,7 @@ mod tests {
     fn stages_of_unequal_size_need_the_check_of_the_largest() {
         let layout = ParallelLayout::new(1, 4, 1, false, 1).unwrap();
         let base = wanted(Some("Qwen3-Coder-480B"), 1, 10, 0, 0);
-        let need = need(&SizingInput { layout, page: REGULAR_PAGE_BYTES, ..base }).unwrap();
+        let need = need(&SizingInput { layout, page: REGULAR_PAGE_BYTES, ..base.clone() }).unwrap();
         let regular = need.regular.unwrap();
         assert!(regular.l2.most + regular.clients + guard::RESERVE_BYTES < need.guard_bytes);
         assert_eq!(regular.needed.most, need.guard_bytes);
@@ -381,12 +377,12 @@ mod tests {
                 page_size: page, page: page_bytes,
                 ..wanted(Some("Llama-3.1-8B"), tp, gb, segment, arena)
             };
-            let regular = SizingInput { page: REGULAR_PAGE_BYTES, ..base };
-            let more = SizingInput { l2_size: L2Size::Gb(gb + 1), group_segment: segment + 1, ..regular };
+            let regular = SizingInput { page: REGULAR_PAGE_BYTES, ..base.clone() };
+            let more = SizingInput { l2_size: L2Size::Gb(gb + 1), group_segment: segment + 1, ..regular.clone() };
             prop_assert!(need(&more).unwrap().memory_bytes() >= need(&regular).unwrap().memory_bytes());
             prop_assert!(need(&regular).unwrap().memory_bytes() >= need(&regular).unwrap().guard_bytes);
             let one = need(&base).unwrap();
-            let two = need(&SizingInput { l2_size: L2Size::Gb(gb + 1), ..base }).unwrap();
+            let two = need(&SizingInput { l2_size: L2Size::Gb(gb + 1), ..base.clone() }).unwrap();
             prop_assert!(two.most.bytes() >= one.most.bytes());
             prop_assert!(one.least.bytes() <= one.most.bytes());
             prop_assert!(one.ranks[0].l2_pages.most * page_bytes >= one.ranks[0].l2.most);
@@ -399,7 +395,7 @@ mod tests {
             if let Ok(layout) = ParallelLayout::new(tp, 1, 1, false, 1) {
                 let page_bytes = if large { GIB1 } else { MIB2 };
                 let all = wanted(Some("Llama-3.1-8B"), 1, gb, segment, arena);
-                let _ = need(&SizingInput { layout, page_size: page, page: REGULAR_PAGE_BYTES, ..all });
+                let _ = need(&SizingInput { layout, page_size: page, page: REGULAR_PAGE_BYTES, ..all.clone() });
                 let _ = need(&SizingInput { layout, page_size: page, page: page_bytes, ..all });
             }
         }

@@ -14,6 +14,17 @@ pub struct Services {
     pub local_buffer: u64,
 }
 
+/// The capacities of the pools on the device, where they are known. SGLang's log has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DevicePools {
+    /// Tokens in full attention layers (`max_total_num_tokens`).
+    pub tokens: Option<u64>,
+    /// Tokens in window layers (`swa_layer_tokens`); by default, SGLang's share of `tokens`.
+    pub window_tokens: Option<u64>,
+    /// State slots (`max_mamba_cache_size`).
+    pub slots: Option<u64>,
+}
+
 /// The default of `MC_MAX_MR_SIZE`, 1 TiB; a device may support less.
 ///
 /// Source: `mooncake/mooncake-transfer-engine/include/config.h`, `max_mr_size`.
@@ -24,7 +35,7 @@ pub const REGION_BYTES: u64 = 1 << 40;
 pub const REGULAR_PAGE_BYTES: u64 = 4 << 10;
 
 /// The deployment to size.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SizingInput {
     pub layout: ParallelLayout,
     /// The geometry of the model's cache, if known.
@@ -33,6 +44,8 @@ pub struct SizingInput {
     pub cache: CacheType,
     pub page_size: u64,
     pub l2_size: L2Size,
+    /// What is known about the pools on the device.
+    pub device: DevicePools,
     /// `MOONCAKE_GLOBAL_SEGMENT_SIZE`: the segment size for one TP x PP group, in bytes.
     pub group_segment: u64,
     /// Arena size per process, in bytes; 0 disables the arena. Ignored without huge pages.
