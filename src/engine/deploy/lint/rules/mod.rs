@@ -14,6 +14,7 @@ mod listeners;
 mod master;
 mod master_port;
 mod metadata;
+mod model;
 mod names;
 mod programs;
 mod restart;
@@ -127,6 +128,7 @@ pub(super) const RULES: &[LintRule] = &[
     rule("config-key", &[13], "settings files contain only known keys", names::config_keys),
     rule("sglang-flag", &[], "SGLang supports every flag that it is started with", sglang::flags),
     rule("sglang-value", &[], "SGLang's flags have valid values", sglang::values),
+    rule("sglang-model", &[], "SGLang accepts the HiCache settings for the model", model::hicache),
     rule("device-list", &[2], "device lists use only commas as separators", sglang::devices),
     rule("vllm-config", &[], "vLLM's store settings are consistent", connectors::vllm),
     rule("lmcache-config", &[], "LMCache's settings reach the store", connectors::lmcache),
