@@ -4,7 +4,6 @@
 use crate::commands::cli::error::Failure;
 use crate::commands::size_hugepages::{Args, model};
 use crate::engine::plan::client::{GIB1, MIB2};
-use crate::engine::plan::geometry::Geometry;
 use crate::engine::plan::host_pool::{BUFFER_RATIO, L2Size, MEMORY_FRACTION, RATIO};
 use crate::engine::plan::layout::ParallelLayout;
 use crate::engine::plan::size_flag::{self, SizeFlag};
@@ -128,8 +127,8 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
     }
     args.settings.check(is_rdma)?;
     let (layout_name, _) = args.settings.layout_and_backend();
-    if geometry.as_ref().is_some_and(Geometry::has_states) && !STATE_LAYOUTS.contains(&layout_name) {
-        let text = format!("--hicache-mem-layout {layout_name}: SGLang rejects it for models with a state per prefix");
+    if geometry.as_ref().is_some_and(|geometry| !geometry.has_layout(layout_name)) {
+        let text = format!("--hicache-mem-layout {layout_name}: SGLang has no such layout for this model's cache");
         return Err(Failure::usage(text).next("use page_first or page_first_direct"));
     }
     let services = Services {
@@ -165,12 +164,6 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
     sizes.extend(Some(arena).filter(|_| wanted.uses_hugepages()));
     Ok(SizingRequest { wanted, model: model.map(|model| (model.name, model.source)), sizes })
 }
-
-/// The layouts of the state pool.
-///
-/// Source: `sglang/srt/mem_cache/pool_host/mamba.py`, `MambaPoolHost.__init__`; the assembler
-/// replaces page_first_kv_split.
-const STATE_LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split"];
 
 /// The store splits larger buffers at multiples of this size.
 const REGION_BYTES_MIN: u64 = 16 << 20;

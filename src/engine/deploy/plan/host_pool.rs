@@ -201,7 +201,9 @@ fn fixed_units(
     for (shapes, targets) in stages.iter().zip(&targets) {
         let sharing: Vec<&PoolShape> = shapes.iter().filter(|shape| shares(shape.kind)).collect();
         let device = device_units(wanted, geometry, targets)?;
-        units.is_estimate |= sharing.len() > 1 && !device.is_exact;
+        // With speculation, the states on the device include snapshots, whose number is unknown.
+        let has_snapshots = geometry.draft_layers > 0 && geometry.has_states();
+        units.is_estimate |= sharing.len() > 1 && (!device.is_exact || has_snapshots);
         // On the device, an index is part of the pool of tokens.
         let weight = |wanted: &PoolShape| {
             let is_part = |kind| kind == wanted.kind || (kind == PoolKind::Indexer && wanted.kind == PoolKind::Kv);

@@ -3,12 +3,7 @@
 use crate::lint::findings::Findings;
 use crate::lint::settings::ProcessView;
 use crate::lint::view::DeploymentView;
-use crate::plan::models;
-
-/// The layouts that SGLang accepts for models with a state per prefix.
-///
-/// Source: `sglang/srt/mem_cache/pool_host/mamba.py`, `MambaPoolHost.__init__`.
-const STATE_LAYOUTS: &[&str] = &["page_first", "page_first_direct", "page_first_kv_split"];
+use crate::plan::models::{self, KnownModel};
 
 /// Known models for which SGLang rejects the L2 size or the layout.
 pub(super) fn hicache(view: &DeploymentView<'_>, out: &mut Findings) {
@@ -20,9 +15,7 @@ pub(super) fn hicache(view: &DeploymentView<'_>, out: &mut Findings) {
         if model.geometry.compressed.is_some() {
             size(member, name, out);
         }
-        if model.geometry.has_states() {
-            layout(member, name, out);
-        }
+        layout(member, model, out);
     }
 }
 
@@ -36,15 +29,15 @@ fn size(member: &ProcessView<'_>, name: &str, out: &mut Findings) {
     );
 }
 
-fn layout(member: &ProcessView<'_>, name: &str, out: &mut Findings) {
+fn layout(member: &ProcessView<'_>, model: &KnownModel, out: &mut Findings) {
     let Some(layout) = member.value(&["hicache_mem_layout"]) else { return };
-    // The store replaces layer_first by one of them.
-    if STATE_LAYOUTS.contains(&layout.text.trim()) || layout.text.trim() == "layer_first" {
+    if model.geometry.has_layout(layout.text.trim()) {
         return;
     }
+    let name = model.names.first().map_or("", String::as_str);
     out.error(
         &layout.place,
-        format!("SGLang exits at startup: {name} keeps a state per prefix, for which it has no such layout"),
+        format!("SGLang exits at startup: it has no such layout for the cache of {name}"),
         format!("--hicache-mem-layout {}", layout.text),
         "use page_first with the I/O backend kernel, or page_first_direct with direct",
     );

@@ -156,6 +156,23 @@ impl Geometry {
         self.layers.iter().any(|layer| layer.has_state)
     }
 
+    /// Whether SGLang has `--hicache-mem-layout` `layout` for the model's pools. It replaces
+    /// layer_first if the store is Mooncake, and page_first_kv_split is for NPUs.
+    ///
+    /// Source: `sglang/srt/mem_cache/pool_host/mamba.py`, `mha.py` (keys and values of unequal size),
+    /// `mla.py`, `init_kv_buffer`.
+    pub fn has_layout(&self, layout: &str) -> bool {
+        let is_equal = |row: TokenRow| match row {
+            TokenRow::Heads { head_dim, v_head_dim, .. } => head_dim == v_head_dim,
+            TokenRow::Latent { .. } => false,
+        };
+        match layout {
+            "page_head" => !self.has_states() && is_equal(self.full) && is_equal(self.window),
+            "page_first_kv_split" => self.is_latent(),
+            _ => true,
+        }
+    }
+
     /// The type that SGLang's `--kv-cache-dtype auto` selects, unless the checkpoint asks for
     /// another.
     pub fn auto_cache(&self) -> CacheType {
