@@ -15,7 +15,7 @@ use crate::commands::size_hugepages::summary::summary;
 use crate::commands::size_hugepages::verdict::{FitReason, GuardRow, verdict};
 use crate::engine::base::ByteSize;
 use crate::engine::plan::client::{ArenaUse, PLAIN_SEGMENT_BYTES_MIN};
-use crate::engine::plan::geometry::{CacheType, PoolKind};
+use crate::engine::plan::geometry::{CacheType, Geometry, PoolKind};
 use crate::engine::plan::host_pool::{self, HostPool, L2Size};
 use crate::engine::plan::live_prefixes::{size_for, state_slots};
 use crate::engine::plan::need::{MemoryNeed, RankMemory, need};
@@ -193,13 +193,16 @@ fn model_caveats(args: &Args, request: &SizingRequest, report: &SizingReport) ->
         };
         caveats.push(FitReason::EstimatedPools { missing });
     }
-    let is_sparse = geometry.is_some_and(|geometry| geometry.is_sparse() && geometry.is_latent());
+    let is_sparse = geometry.is_some_and(Geometry::has_sparse_latent);
     if is_sparse && args.kv_cache_dtype == "auto" && request.wanted.cache == CacheType::Half {
         caveats.push(FitReason::AutoCacheOfSparseModel);
     }
     let Some(states) = &report.states else { return caveats };
     if let Some(live) = states.live_prefixes.filter(|live| *live > states.prefixes) {
         let remedy = match states.live_prefixes_gb {
+            Some(gb) if report.ranks.iter().any(|rank| rank.pools_are_estimates) => {
+                format!("about --hicache-size {gb} keeps all of them")
+            }
             Some(gb) => format!("--hicache-size {gb} keeps all of them"),
             None => "No size keeps all of them".to_owned(),
         };

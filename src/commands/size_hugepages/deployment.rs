@@ -194,7 +194,8 @@ fn summary(
             None => "regular memory that depends on the size of its device pool".to_owned(),
         };
         let has_numbers = demand.pages > 0 || demand.memory.is_some();
-        let bound = if demand.is_bound && has_numbers { ", an upper bound because the model is unknown" } else { "" };
+        let bound = demand.bound.filter(|_| has_numbers);
+        let bound = bound.map_or_else(String::new, |cause| format!(", an upper bound because {}", cause.text()));
         format!("{pages}, and {memory}, on {}{bound}", demand.host)
     });
     let size = |size: DeploySize| ByteSize(size.0);

@@ -139,7 +139,8 @@ impl TargetHost {
 }
 
 /// The available memory that SGLang would detect: MemAvailable, or less if cgroups limit it.
-fn available(sys: &Path) -> Option<u64> {
+/// Available regular memory on this host and in this cgroup, in bytes.
+pub(super) fn available(sys: &Path) -> Option<u64> {
     let memory = host::memory()?.available;
     let left = cgroup::memory_left(&sys.join("fs/cgroup"));
     Some(left.map_or(memory, |left| left.min(memory)))

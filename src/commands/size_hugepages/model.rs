@@ -16,7 +16,7 @@ pub(super) struct SelectedModel {
     pub name: String,
     pub geometry: Geometry,
     pub source: String,
-    /// Whether the checkpoint asks for an fp8 cache.
+    /// Whether the checkpoint selects an fp8 cache.
     has_fp8_cache: bool,
 }
 
@@ -55,11 +55,15 @@ fn from_file(text: &str) -> Result<SelectedModel, Failure> {
     let path = Path::new(text);
     let file = if path.is_dir() { path.join("config.json") } else { PathBuf::from(path) };
     let config = read(&file)?;
-    let quantization = file.with_file_name("hf_quant_config.json");
-    let quantization = if quantization.is_file() { Some(read(&quantization)?) } else { None };
     let failure = |error| Failure::from(error).tried(file.display().to_string());
     let geometry = config_json::read(&config).map_err(failure)?;
-    let has_fp8_cache = config_json::has_fp8_cache(&config, quantization.as_deref()).map_err(failure)?;
+    let second = file.with_file_name("hf_quant_config.json");
+    let quantization = if second.is_file() { Some(read(&second)?) } else { None };
+    let has_fp8_cache = config_json::has_fp8_cache(&config, quantization.as_deref()).map_err(|error| {
+        Failure::usage("the model's hf_quant_config.json is invalid")
+            .tried(second.display().to_string())
+            .found(error.to_string())
+    })?;
     Ok(SelectedModel {
         name: file.display().to_string(),
         geometry,
@@ -72,10 +76,10 @@ fn read(file: &Path) -> Result<String, Failure> {
     let shown = file.display().to_string();
     let mut text = String::new();
     let bytes = File::open(file).and_then(|open| open.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)).map_err(
-        |error| Failure::usage("cannot read the model's config.json").tried(shown.clone()).found(error.to_string()),
+        |error| Failure::usage("cannot read a file of the model").tried(shown.clone()).found(error.to_string()),
     )?;
     if bytes as u64 > CONFIG_BYTES_MAX {
-        return Err(Failure::usage("the model's config.json is larger than 4 MiB").tried(shown));
+        return Err(Failure::usage("the file of the model is larger than 4 MiB").tried(shown));
     }
     Ok(text)
 }
@@ -87,16 +91,19 @@ fn read(file: &Path) -> Result<String, Failure> {
 pub(super) fn cache_type(args: &Args, model: Option<&SelectedModel>) -> Result<CacheType, Failure> {
     let text = args.kv_cache_dtype.as_str();
     let geometry = model.map(|model| &model.geometry);
-    let is_sparse = geometry.is_some_and(Geometry::is_sparse) && geometry.is_some_and(Geometry::is_latent);
+    let is_sparse = geometry.is_some_and(Geometry::has_sparse_latent);
+    let is_compressed = geometry.is_some_and(|geometry| geometry.compressed.is_some());
     let refused = |why: &str| {
         let text = format!("--kv-cache-dtype {text} is not supported: {why}");
-        Err(Failure::usage(text).next("use auto, bf16, fp8_e4m3, fp8_e5m2 or mxfp8"))
+        let types =
+            if is_sparse || is_compressed { "auto, bf16 or fp8_e4m3" } else { "auto, bf16, fp8_e4m3 or fp8_e5m2" };
+        Err(Failure::usage(text).next(format!("use {types}")))
     };
     let cache = match text {
         "auto" if model.is_some_and(|model| model.has_fp8_cache) => CacheType::Fp8,
         "auto" => geometry.map_or(CacheType::Half, Geometry::auto_cache),
         "bf16" | "bfloat16" => CacheType::Half,
-        "fp8_e5m2" if is_sparse => return refused("SGLang's sparse attention has only fp8_e4m3"),
+        "fp8_e5m2" if is_sparse || is_compressed => return refused("SGLang has only fp8_e4m3 rows for this model"),
         "fp8_e4m3" | "fp8_e5m2" => CacheType::Fp8,
         "mxfp8" => CacheType::Mxfp8,
         fp4 if fp4.starts_with("fp4") || fp4.starts_with("nvfp4") => {

@@ -139,8 +139,15 @@ fn hints(args: &Args) -> Vec<String> {
 }
 
 fn sglang(args: &Args, report: &SizingReport) -> String {
-    let model = args.model.as_deref().map_or("MODEL", |model| model.strip_suffix("/config.json").unwrap_or(model));
-    let mut words = vec!["python3 -m sglang.launch_server --model-path".to_owned(), quoted(model)];
+    let model = args.model.as_deref().map_or("MODEL".to_owned(), |model| match Path::new(model) {
+        // SGLang reads the directory of the file.
+        path if path.is_file() => match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            Some(folder) => folder.display().to_string(),
+            None => ".".to_owned(),
+        },
+        _ => model.to_owned(),
+    });
+    let mut words = vec!["python3 -m sglang.launch_server --model-path".to_owned(), quoted(&model)];
     let mut number = |flag: &str, value: u64, default: u64| {
         if value != default {
             words.push(format!("{flag} {value}"));

@@ -127,12 +127,14 @@ fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
         Some(_) => Some(request::sized(args, L2Size::Gb(1))?.wanted),
         None => None,
     };
+    if let Some(geometry) = model.as_ref().and_then(|wanted| wanted.geometry.as_ref()) {
+        geometry.check_per_token()?;
+    }
     let host_tokens = match (args.hicache_ratio, &args.hicache_size, &model) {
         (Some(ratio), ..) => host_pool::ratio_tokens(ratio, device_tokens, args.page_size)?,
         (None, Some(_), Some(wanted)) => {
             let wanted = SizingInput { l2_size: request::read(args)?.wanted.l2_size, ..wanted.clone() };
             let Some(geometry) = &wanted.geometry else { return Err(Failure::usage(NO_SIZE)) };
-            geometry.check_per_token()?;
             let ranks = host_pool::pools(&wanted, geometry)?;
             ranks.first().and_then(|rank| rank.pools.first()).map_or(0, |pool| pool.units)
         }

@@ -5,10 +5,11 @@
 pub(crate) struct PoolArgs {
     /// Tokens in the device pool of window layers (swa_layer_tokens in SGLang's log) [default:
     /// SGLang's share of --device-pool-tokens]
-    #[arg(long, value_name = "N", requires = "device_pool_tokens")]
+    #[arg(long, value_name = "N", requires_all = ["device_pool_tokens", "model"])]
     pub(crate) device_swa_tokens: Option<u64>,
-    /// State slots on the device (max_mamba_cache_size in SGLang's log)
-    #[arg(long, value_name = "N")]
+    /// State slots on the device, for models with a state per prefix (max_mamba_cache_size in
+    /// SGLang's log)
+    #[arg(long, value_name = "N", requires = "model")]
     pub(crate) device_mamba_slots: Option<u64>,
     /// Part of the available memory for SGLang's automatic L2 size (above 0, up to 1), with
     /// --device-pool-tokens and neither --hicache-size nor --hicache-ratio [default: 0.8]

@@ -2,14 +2,15 @@
 //! program that it is passed to.
 
 use crate::commands::cli::error::Failure;
-use crate::commands::size_hugepages::{Args, model};
+use crate::commands::size_hugepages::{Args, host, model};
 use crate::engine::plan::client::{GIB1, MIB2};
+use crate::engine::plan::geometry::Geometry;
 use crate::engine::plan::host_pool::{BUFFER_RATIO, L2Size, MEMORY_FRACTION, RATIO};
 use crate::engine::plan::layout::ParallelLayout;
 use crate::engine::plan::size_flag::{self, SizeFlag};
 use crate::engine::plan::sizing_input::{DevicePools, REGULAR_PAGE_BYTES, Services, SizingInput};
 use crate::engine::plan::{SizingError, upstream};
-use crate::engine::sys::{host, hugetlb};
+use crate::engine::sys::hugetlb;
 
 /// The parsed command line.
 #[derive(Clone, Debug)]
@@ -34,7 +35,11 @@ impl From<SizingError> for Failure {
                 "set --hicache-size to 64 for 64 GB, or to 64gb for 64 GiB (the format of upstream's sizing script)",
             ),
             SizingError::BelowOneGb { .. } => failure.next("set --hicache-size to 1 or more"),
-            SizingError::Architecture { .. } => failure.next("omit --model to get bounds"),
+            SizingError::Architecture { .. } => {
+                failure.next("omit --model for bounds over the known models, which may not include this one")
+            }
+            SizingError::ConfigField { .. } => failure.next("use the complete config.json of the checkpoint"),
+            SizingError::CacheType { .. } => failure.next("set --kv-cache-dtype to another type, or to auto"),
             SizingError::CacheTypeUnknown { .. } => {
                 failure.next("set --kv-cache-dtype, or --model to the directory of the checkpoint")
             }
@@ -58,7 +63,10 @@ pub(super) fn read(args: &Args) -> Result<SizingRequest, Failure> {
         (Some(text), ..) => {
             let (gb, size) = size_flag::hicache(text)?;
             if gb == 0 {
-                return Err(Failure::usage("--hicache-size 0 means that --hicache-ratio applies").next(NO_SIZE));
+                return Err(Failure::usage(
+                    "--hicache-size 0 means that --hicache-ratio applies, or SGLang's automatic size",
+                )
+                .next(NO_SIZE));
             }
             l2 = Some(size);
             L2Size::Gb(gb)
@@ -78,9 +86,10 @@ pub(super) fn read(args: &Args) -> Result<SizingRequest, Failure> {
 fn automatic(args: &Args, device_tokens: u64) -> Result<L2Size, Failure> {
     let given = args.available_memory.as_deref();
     let given = given.map(|text| size_flag::host("--available-memory", text)).transpose()?;
-    let Some(available) = given.or_else(|| host::memory().map(|memory| memory.available)) else {
+    let here = || host::available(&args.root.join("sys")).filter(|_| args.available_hugetlb.is_none());
+    let Some(available) = given.or_else(here) else {
         return Err(Failure::usage("SGLang's automatic L2 size depends on the available memory, which is unknown")
-            .next("set --available-memory"));
+            .next("set --available-memory to what is available when SGLang starts"));
     };
     let ratio = if args.pools.hicache_host_memory_mode == "buffer_only" { BUFFER_RATIO } else { RATIO };
     let fraction = args.pools.hicache_host_memory_fraction.unwrap_or(MEMORY_FRACTION);
@@ -109,6 +118,15 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
     }
     let cache = model::cache_type(args, model.as_ref())?;
     let geometry = model::geometry(args, model.as_ref(), &layout)?;
+    let has = |pool: fn(&Geometry) -> bool| geometry.as_ref().is_some_and(pool);
+    for (flag, is_set, is_known) in [
+        ("--device-swa-tokens", args.pools.device_swa_tokens.is_some(), has(Geometry::has_windows)),
+        ("--device-mamba-slots", args.pools.device_mamba_slots.is_some(), has(Geometry::has_states)),
+    ] {
+        if is_set && !is_known {
+            return Err(Failure::usage(format!("{flag} does not apply: the model has no such pool")).next("omit it"));
+        }
+    }
     let region = size_flag::store("--max-mr-size", &args.max_mr_size)?;
     if region < REGION_BYTES_MIN {
         return Err(Failure::usage("--max-mr-size must be at least 16 MiB: buffers are split at multiples of 16 MiB"));
@@ -169,5 +187,4 @@ pub(super) fn sized(args: &Args, l2_size: L2Size) -> Result<SizingRequest, Failu
 const REGION_BYTES_MIN: u64 = 16 << 20;
 
 /// The flags that determine the L2 size.
-pub(super) const NO_SIZE: &str =
-    "use --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, or --max-fit";
+pub(super) const NO_SIZE: &str = "use --hicache-size GB, --hicache-ratio with --device-pool-tokens and --model, only these two for SGLang's automatic size, or --max-fit";

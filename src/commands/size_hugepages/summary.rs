@@ -46,7 +46,7 @@ fn verdict(report: &SizingReport, host: &TargetHost) -> &'static str {
         SizingVerdict::HugepagesShort if report.reservable => "the huge pages must still be reserved",
         SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort | SizingVerdict::DevicesShort => "it does not fit",
         SizingVerdict::SegmentRejected => "the store rejects the segment",
-        SizingVerdict::NotCertain => "whether it fits depends on the model",
+        SizingVerdict::NotCertain => "whether it fits is not certain",
         SizingVerdict::Unknown => "whether it fits is unknown",
     }
 }
@@ -73,6 +73,10 @@ fn next(report: &SizingReport, host: &TargetHost) -> String {
     let memory_short = host.memory.is_some() && report.guard.available_bytes < Some(report.guard.needed_bytes);
     let missing = report.host_hugepages.most.saturating_sub(report.available_hugepages.unwrap_or(0));
     match report.verdict {
+        SizingVerdict::NotCertain if report.ranks.iter().any(|rank| rank.pools_are_estimates) => {
+            "set --device-pool-tokens, and --device-mamba-slots for a model with states: the result depends on the device's pools"
+                .to_owned()
+        }
         SizingVerdict::NotCertain => {
             "set --model to a model name or a config.json: the result depends on the model's bytes per token".to_owned()
         }
@@ -92,9 +96,13 @@ fn next(report: &SizingReport, host: &TargetHost) -> String {
             )
         }
         SizingVerdict::HugepagesShort | SizingVerdict::MemoryShort if memory_short || report.regular.is_some() => {
+            // A ratio is not searched.
+            let (l2, search) = match report.hicache_bytes {
+                Some(_) => ("--hicache-size", "instead of one or both to find the largest sizes that fit"),
+                None => ("--hicache-ratio", "instead of --global-segment-size to find the largest segment that fits"),
+            };
             format!(
-                "use a host with at least {least_host} GiB of memory, or lower --hicache-size or --global-segment-size (use --max-fit \
-                 instead of one or both to find the largest sizes that fit)"
+                "use a host with at least {least_host} GiB of memory, or lower {l2} or --global-segment-size (use --max-fit {search})"
             )
         }
         _ if host.pool.allowed < host.pool.available && host.pool.allowed.is_some() => {

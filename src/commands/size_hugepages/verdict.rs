@@ -57,13 +57,37 @@ pub(super) struct GuardRow {
     pub ranks: u64,
 }
 
+/// What determines the result, and is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unknown {
+    Model,
+    DevicePools,
+}
+
+impl Unknown {
+    fn of(need: &MemoryNeed) -> Unknown {
+        if need.ranks.iter().any(|rank| rank.is_estimate) { Unknown::DevicePools } else { Unknown::Model }
+    }
+}
+
+impl std::fmt::Display for Unknown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Unknown::Model => "the model: set --model",
+            Unknown::DevicePools => {
+                "the pools on the device: set --device-pool-tokens, and --device-mamba-slots for states"
+            }
+        })
+    }
+}
+
 /// Why the deployment does not fit, or a caveat about its sizes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FitReason {
     #[error("the number of huge pages is unknown: /sys/kernel/mm/hugepages has no pool of this size")]
     UnknownPages,
-    #[error("needs {least} to {most} huge pages, depending on the model: set --model")]
-    DependsOnModel { least: u64, most: u64 },
+    #[error("needs {least} to {most} huge pages, depending on {what}")]
+    DependsOn { least: u64, most: u64, what: Unknown },
     #[error("needs {needed} huge pages; {available} available")]
     PagesShort { needed: u64, available: u64 },
     #[error(
@@ -97,10 +121,10 @@ pub(super) enum FitReason {
     AutoCacheOfSparseModel,
     #[error(
         "the states of {prefixes} prefixes fit in L2, fewer than the {live} live ones: requests that use them in turn \
-         find none. {remedy}"
+         miss. {remedy}"
     )]
     StatesShort { prefixes: u64, live: u64, remedy: String },
-    #[error("L2 has {slots} state slots, no more than the device ({device}): it adds almost nothing")]
+    #[error("L2 has {slots} state slots, fewer than the device ({device}): it adds almost nothing")]
     SlotsBelowDevice { slots: u64, device: u64 },
     #[error("a rank's segment is below 16 MiB: without huge pages the store rejects it (setup returns -600)")]
     SmallSegment,
@@ -111,8 +135,8 @@ pub(super) enum FitReason {
     RejectedSegment { segment: ByteSize, least: ByteSize },
     #[error("the available memory is unknown: set --available-memory")]
     UnknownMemory,
-    #[error("needs {least} to {most} of regular memory, depending on the model: set --model")]
-    MemoryDependsOnModel { least: ByteSize, most: ByteSize },
+    #[error("needs {least} to {most} of regular memory, depending on {what}")]
+    MemoryDependsOn { least: ByteSize, most: ByteSize, what: Unknown },
     #[error(
         "needs {needed} of regular memory ({reserve} of it stay free: SGLang's startup check requires that); {available} \
          available"
@@ -161,7 +185,7 @@ pub(super) fn verdict(
             SizingVerdict::Unknown
         }
         Some(false) if host.has(&need.least) == Some(true) => {
-            reasons.push(FitReason::DependsOnModel { least, most });
+            reasons.push(FitReason::DependsOn { least, most, what: Unknown::of(need) });
             SizingVerdict::NotCertain
         }
         Some(false) => {
@@ -216,7 +240,8 @@ fn regular_verdict(host: &TargetHost, need: &MemoryNeed, regular: &RegularMemory
         }
         Some(memory) if memory >= most => SizingVerdict::Fits,
         Some(memory) if memory >= least => {
-            reasons.push(FitReason::MemoryDependsOnModel { least: ByteSize(least), most: ByteSize(most) });
+            let what = Unknown::of(need);
+            reasons.push(FitReason::MemoryDependsOn { least: ByteSize(least), most: ByteSize(most), what });
             SizingVerdict::NotCertain
         }
         Some(memory) => {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::plan::{SizingError, models};
-use crate::{DeploymentSpec, Platform, ProcessPlan, ServingMode, StoreProtocol, host_key};
+use crate::{BoundCause, DeploymentSpec, Platform, ProcessPlan, ServingMode, StoreProtocol, host_key};
 use mcctl_base::ByteSize;
 use mcctl_base::check::Severity;
 use mcctl_base::text::Quoted;
@@ -41,8 +41,8 @@ pub struct HostDemand {
     /// The number of the last GPU plus one.
     pub gpus: u64,
     pub ports: Vec<u16>,
-    /// Whether the model is unknown, so that sizes are bounds.
-    pub is_bound: bool,
+    /// Why sizes are bounds; `None` if they are exact.
+    pub bound: Option<BoundCause>,
 }
 
 impl HostDemand {
@@ -72,7 +72,7 @@ impl HostDemand {
             self.gpus = self.gpus.max(first.saturating_add(resources.gpus));
         }
         self.ports.extend(plan.ports.iter().map(|port| port.number));
-        self.is_bound |= firm.is_bound;
+        self.bound = self.bound.or(firm.bound);
     }
 }
 
@@ -123,30 +123,29 @@ pub fn fit(spec: &DeploymentSpec, plans: &[ProcessPlan], platform: Platform) -> 
     }
     found.extend(numa(spec));
     found.extend(devices(spec));
-    if demands.iter().any(|demand| demand.is_bound) {
-        found.push(unknown_model(spec));
+    if let Some(cause) = demands.iter().find_map(|demand| demand.bound) {
+        found.push(bounds(spec, cause));
     }
     found
 }
 
-/// That sizes are bounds.
-fn unknown_model(spec: &DeploymentSpec) -> FitFinding {
+/// States that sizes are bounds.
+fn bounds(spec: &DeploymentSpec, cause: BoundCause) -> FitFinding {
     let path = &spec.model.path;
-    let (what, remedy) = match models::by_name_with_auto_cache(path) {
-        Err(SizingError::UnknownModel { nearest, .. }) => (
-            format!("the cache of model {} is unknown: memory and huge pages are upper bounds", Quoted(path)),
-            format!("set model.known_as to a model with the same cache, such as {}", nearest.join(", ")),
-        ),
-        Err(SizingError::CacheTypeUnknown { .. }) => (
-            format!("the cache type of {} is unknown: memory and huge pages are upper bounds", Quoted(path)),
-            "set model.kv_cache: the checkpoint may select fp8".to_owned(),
-        ),
-        Ok(_) | Err(_) => (
-            format!("the cache of model {} is unknown: memory and huge pages are upper bounds", Quoted(path)),
-            "set model.known_as to a model with the same cache".to_owned(),
-        ),
+    let subject = match cause {
+        BoundCause::UnknownModel => format!("the model {} is unknown", Quoted(path)),
+        BoundCause::UnknownCacheType => format!("the type of the cache of {} is unknown", Quoted(path)),
+        BoundCause::UnknownDevicePools => "how L2 is split over its pools depends on the device".to_owned(),
     };
-    FitFinding { severity: Severity::Info, key: "model.known_as", host: String::new(), what, remedy }
+    let remedy = match models::by_name(path) {
+        Err(SizingError::UnknownModel { nearest, .. }) if cause == BoundCause::UnknownModel => format!(
+            "set model.known_as to a model with the same config.json. The most similar names are {}",
+            nearest.join(", ")
+        ),
+        _ => cause.remedy().to_owned(),
+    };
+    let what = format!("{subject}: memory and huge pages are upper bounds");
+    FitFinding { severity: Severity::Info, key: cause.key(), host: String::new(), what, remedy }
 }
 
 fn error(key: &'static str, host: &str, what: String, remedy: String) -> FitFinding {
@@ -167,7 +166,7 @@ fn memory(spec: &DeploymentSpec, demand: &HostDemand) -> Vec<FitFinding> {
         let severity = if demand.hugepages_min > pool.0 { Severity::Error } else { Severity::Warning };
         let remedy = match severity {
             Severity::Error => smaller(),
-            _ => "set model.known_as to compute the exact number".to_owned(),
+            _ => demand.bound.map_or_else(smaller, |cause| format!("for an exact number, {}", cause.remedy())),
         };
         found.push(FitFinding { severity, key: "host.hugepages", host: name.clone(), what, remedy });
     }

@@ -37,7 +37,7 @@ pub(super) const KEYS: &[KeyHelp] = &[
     (
         "model",
         "device_tokens",
-        "for hicache_ratio: number of tokens in the device pool (max_total_num_tokens in SGLang's log)",
+        "for hicache_ratio, and for the split of L2 over several pools: number of tokens in the device pool (max_total_num_tokens in SGLang's log)",
     ),
     (
         "model",

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod bound;
 mod check;
 mod check_options;
 mod commented;
@@ -34,6 +35,7 @@ mod size;
 mod value_syntax;
 
 pub use access::{AccessSection, WriteOrigin};
+pub use bound::BoundCause;
 pub use check::is_host;
 pub use commented::commented;
 pub use error::{DeployError, PortUser};

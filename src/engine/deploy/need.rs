@@ -9,7 +9,7 @@ use crate::plan::layout::ParallelLayout;
 use crate::plan::need::need;
 use crate::plan::sizing_input::{DevicePools, REGION_BYTES, Services, SizingInput};
 use crate::plan::{SizingError, models};
-use crate::{ComputeDevice, DeployError, DeploymentSpec, FirmMemory, HugePageSize, KvCache, StoreProtocol};
+use crate::{BoundCause, ComputeDevice, DeployError, DeploymentSpec, FirmMemory, HugePageSize, KvCache, StoreProtocol};
 
 /// Memory that a rank needs in addition to its cache: Python, libraries, the CUDA context, staging.
 /// A conservative estimate, in bytes.
@@ -103,9 +103,11 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
         KvCache::Bf16 | KvCache::Fp8E4m3 | KvCache::Fp8E5m2 => models::by_name(known),
     };
     let is_ratio = matches!(l2_size, L2Size::Ratio { .. });
-    let geometry = match found {
+    let geometry = match &found {
         Ok(found) => Some(&found.geometry),
-        Err(error) if !model.known_as.is_empty() => return Err(DeployError::Plan { key: "model.known_as", error }),
+        Err(error) if !model.known_as.is_empty() => {
+            return Err(DeployError::Plan { key: "model.known_as", error: error.clone() });
+        }
         // A ratio yields a number of tokens. If the bytes per token are unknown, so is the L2 size
         // in bytes.
         Err(_) if is_ratio => {
@@ -118,6 +120,11 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
             return Ok(ProcessMemory::unknown());
         }
         Err(_) => None,
+    };
+    let mut bound = match found {
+        Err(SizingError::CacheTypeUnknown { .. }) => Some(BoundCause::UnknownCacheType),
+        Err(_) => Some(BoundCause::UnknownModel),
+        Ok(_) => None,
     };
     // A ratio also applies to the state slots on the device.
     if is_ratio && model.device_mamba_slots.is_none() && geometry.is_some_and(Geometry::has_states) {
@@ -150,6 +157,9 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
         services: Services::default(),
     };
     let found = need(&planned).map_err(|error| DeployError::Plan { key: "model", error })?;
+    if found.ranks.iter().any(|rank| rank.is_estimate) {
+        bound = Some(BoundCause::UnknownDevicePools);
+    }
     let too_large = || DeployError::Plan { key: "model", error: SizingError::TooLarge { what: "the server's memory" } };
     let l2 = found.ranks.iter().map(|rank| rank.l2.most).max().unwrap_or(0);
     // SGLang's startup memory check requires free base-page memory for L2 and a reserve, even if L2
@@ -158,7 +168,7 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
     let mut firm = FirmMemory {
         guard: Some(found.guard_bytes),
         locked: found.ranks.iter().map(|rank| rank.pinned.most).max(),
-        is_bound: geometry.is_none(),
+        bound,
         ..FirmMemory::default()
     };
     if let Some(page) = page {

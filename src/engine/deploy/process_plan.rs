@@ -1,5 +1,6 @@
 //! The plan of one process. It contains everything that a writer needs.
 
+use crate::bound::BoundCause;
 use mcctl_base::HostPort;
 
 /// The role of a process in the deployment.
@@ -108,8 +109,8 @@ pub struct FirmMemory {
     pub guard: Option<u64>,
     /// Bytes that a rank or node registers with RDMA devices and therefore locks.
     pub locked: Option<u64>,
-    /// Whether the model is unknown, so that the other numbers are bounds for all known models.
-    pub is_bound: bool,
+    /// Why the other numbers are bounds; `None` if they are exact.
+    pub bound: Option<BoundCause>,
 }
 
 /// The resources of a process.

@@ -187,7 +187,8 @@ pub struct ModelSection {
     /// L2 size as a multiple of the device pool size.
     pub hicache_ratio: Option<f64>,
     /// Number of tokens in the device pool, to which `hicache_ratio` refers. Without it, the L2
-    /// size cannot be computed from the ratio.
+    /// size cannot be computed from the ratio, and how a fixed size is split over several pools is
+    /// an estimate.
     pub device_tokens: Option<u64>,
     /// Number of state slots on the device, for models with linear attention, Mamba or convolution
     /// layers. Without it, how L2 is split over the pools is an estimate.

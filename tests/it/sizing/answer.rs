@@ -203,7 +203,7 @@ fn a_config_json_is_read_from_a_file_or_folder() {
             r#"{"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 64, "head_dim": 128}"#,
             "field num_key_value_heads",
         ),
-        (r#"{"architectures": ["JambaForCausalLM"]}"#, "mcctl does not know its pools"),
+        (r#"{"architectures": ["JambaForCausalLM"]}"#, "mcctl does not support its pools"),
         (r#"{"architectures": ["MiniCPMSALAForCausalLM"]}"#, "rejects HiCache"),
         (r#"{"architectures": ["LlamaForCausalLM"], "mamba_d_state": 128}"#, "field mamba_d_state"),
         (

@@ -6,9 +6,6 @@ use crate::plan::geometry::{Geometry, IndexRow, PoolKind, PoolShape};
 use crate::plan::host_pool::L2Size;
 use crate::plan::sizing_input::SizingInput;
 
-/// SGLang's default of `--mamba-full-memory-ratio`, in tenths: bytes of the state pool relative to
-/// the other pools. Inkling has its own.
-const STATE_TENTHS: u64 = 9;
 /// Tokens that stand for a device pool of unknown size. With so many, padding is negligible.
 const MANY_TOKENS: u64 = 1 << 40;
 
@@ -77,10 +74,7 @@ pub(super) fn device_units(
     let known = DeviceUnits::of(wanted, geometry);
     let page = wanted.page_size;
     let tokens = known.tokens.unwrap_or(MANY_TOKENS);
-    let window_tokens = match (known.tokens, known.window_tokens) {
-        (_, Some(tokens)) => tokens,
-        (_, None) => MANY_TOKENS / 10 * geometry.window_tenths,
-    };
+    let window_tokens = known.window_tokens.unwrap_or(MANY_TOKENS / 10 * geometry.window_tenths);
     let bytes_of = |kind, units: u64| {
         let bytes = shapes.iter().find(|shape| shape.kind == kind).map_or(0, |shape| shape.unit_bytes());
         u128::from(bytes) * u128::from(units)
@@ -92,14 +86,13 @@ pub(super) fn device_units(
             let others = bytes_of(PoolKind::Kv, tokens)
                 + bytes_of(PoolKind::Indexer, tokens)
                 + bytes_of(PoolKind::Swa, window_tokens);
-            let tenths = if geometry.window_tenths == 1 { 1 } else { STATE_TENTHS };
-            u64::try_from(others * u128::from(tenths) / 10 / u128::from(bytes.max(1)))
+            u64::try_from(others / 10 * u128::from(geometry.state_tenths) / u128::from(bytes.max(1)))
                 .map_err(|_| SizingError::TooLarge { what: "the number of state slots" })?
         }
         (None, None) => 0,
     };
-    let needs = |kind| shapes.iter().any(|shape| shape.kind == kind);
-    let is_exact = known.tokens.is_some() && (!needs(PoolKind::Mamba) || wanted.device.slots.is_some());
+    let has = |kind| shapes.iter().any(|shape| shape.kind == kind);
+    let is_exact = known.tokens.is_some() && (!has(PoolKind::Mamba) || wanted.device.slots.is_some());
     let more =
         |units: u64, padding: u64| units.checked_add(padding).ok_or(SizingError::TooLarge { what: "the device pool" });
     Ok(PaddedUnits {

@@ -63,7 +63,7 @@ pub enum SizingError {
     #[error("SGLang 0.5.23 does not split this model into pipeline stages")]
     Stages,
     /// A known model whose checkpoint may select the cache's type.
-    #[error("the checkpoint {} may select an fp8 cache, and only its files tell", Quoted(name))]
+    #[error("the checkpoint {} may select an fp8 cache, which depends on its files", Quoted(name))]
     CacheTypeUnknown { name: String },
     /// SGLang rejects a fixed L2 size for DeepSeek-V4.
     #[error("SGLang 0.5.23 rejects --hicache-size for DeepSeek-V4 (\"currently does not support --hicache-size\")")]

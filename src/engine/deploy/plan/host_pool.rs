@@ -34,8 +34,9 @@ pub enum L2Size {
     },
 }
 
-/// SGLang's default of `--hicache-ratio`, and that with `--hicache-host-memory-mode buffer_only`.
+/// SGLang's default of `--hicache-ratio`.
 pub const RATIO: f64 = 2.0;
+/// The same with `--hicache-host-memory-mode buffer_only`.
 pub const BUFFER_RATIO: f64 = 1.2;
 /// SGLang's default of `--hicache-host-memory-fraction`.
 pub const MEMORY_FRACTION: f64 = 0.8;
@@ -93,6 +94,9 @@ impl RankPools {
     }
 }
 
+/// Maximum number of units on the device, and of tokens per page. With the limits of dimensions and
+/// layers, a product of units, bytes and GB stays below 2^127.
+pub const DEVICE_UNITS_MAX: u64 = 1 << 40;
 /// Maximum number of units: 2^48 one-byte tokens fill a host's address space.
 const UNITS_MAX: u128 = 1 << 48;
 /// One GB in SGLang, in bytes.
@@ -134,6 +138,10 @@ pub fn ratio_tokens(ratio: f64, device_tokens: u64, page_size: u64) -> Result<u6
 pub fn pools(wanted: &SizingInput, geometry: &Geometry) -> Result<Vec<RankPools>, SizingError> {
     if wanted.page_size == 0 {
         return Err(SizingError::Zero { what: "the page size" });
+    }
+    let device = [wanted.device.tokens, wanted.device.window_tokens, wanted.device.slots];
+    if device.iter().flatten().any(|units| *units > DEVICE_UNITS_MAX) || wanted.page_size > DEVICE_UNITS_MAX {
+        return Err(SizingError::TooLarge { what: "the device pool" });
     }
     if geometry.compressed.is_some() {
         if matches!(wanted.l2_size, L2Size::Gb(_)) {
@@ -286,6 +294,7 @@ fn auto_ratio(wanted: &SizingInput, geometry: &Geometry, stages: &[Vec<PoolShape
     if ratio > 0.0 { Ok(ratio) } else { Err(SizingError::NoMemory) }
 }
 
+/// The pools of one rank with these units.
 fn rank_pools(
     shapes: &[PoolShape],
     units: &WantedUnits,

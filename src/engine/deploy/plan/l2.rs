@@ -68,9 +68,10 @@ fn known(rank: RankPools, wanted: &SizingInput) -> L2Memory {
     let region = wanted.region.max(1);
     let page = wanted.page;
     let (largest, huge_pages, regions) = if rank.is_estimate {
-        // One pool may be as large as all of them.
+        // One pool may be as large as all of them, and the largest is at least the average.
+        let sharing = rank.pools.len() as u64;
         (
-            ValueRange { least: largest, most: bytes.most },
+            ValueRange { least: bytes.least / sharing.max(1), most: bytes.most },
             ValueRange { least: bytes.least.div_ceil(page), most: (bytes.most / page).saturating_add(buffers) },
             (bytes.most / region).saturating_add(buffers),
         )
@@ -91,8 +92,7 @@ fn unknown(wanted: &SizingInput) -> Result<Vec<L2Memory>, SizingError> {
     let mut buffers = 1;
     for model in models() {
         // Models with fewer layers than stages, or that SGLang cannot split like this, are skipped.
-        let pages = SizingInput { geometry: None, ..wanted.clone() };
-        for rank in host_pool::pools(&pages, &model.geometry).unwrap_or_default() {
+        for rank in host_pool::pools(wanted, &model.geometry).unwrap_or_default() {
             let memory = known(rank, wanted);
             most = most.max(memory.bytes.most);
             largest = largest.max(memory.largest.most);
@@ -108,7 +108,7 @@ fn unknown(wanted: &SizingInput) -> Result<Vec<L2Memory>, SizingError> {
         largest: ValueRange { least, most: largest },
         bytes,
         huge_pages: if wanted.uses_hugepages() { huge_pages } else { ValueRange::default() },
-        buffers: 1,
+        buffers,
         regions: (most / wanted.region.max(1)).saturating_add(buffers),
     };
     Ok((0..wanted.layout.pp()).map(|_| stage()).collect())

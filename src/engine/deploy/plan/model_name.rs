@@ -37,14 +37,13 @@ const TAILS: &[&str] = &[
     "-static",
     "-pertensor",
     "-kv",
-    "-eagle",
     "-gguf",
     "-mlx",
     "-bnb",
     "-unsloth",
 ];
 
-/// Endings and owners of checkpoints that may select an fp8 cache.
+/// Parts of the names of checkpoints that may select an fp8 cache, and those of some owners.
 const QUANTIZED: &[&str] = &["-nvfp4", "-fp4", "-kv"];
 const QUANTIZED_BY_OWNER: &[(&str, &str)] = &[("nvidia/", "-fp8")];
 
@@ -67,7 +66,8 @@ pub(super) fn plain(name: &str) -> String {
 
 /// Whether the checkpoint `name` may select an fp8 cache with `--kv-cache-dtype auto`.
 pub(super) fn may_have_fp8_cache(name: &str) -> bool {
-    let text = name.to_ascii_lowercase().replace('_', "-");
+    let text = name.to_ascii_lowercase().replace('_', "-").replace("--", "/");
+    let text = text.strip_prefix("models/").unwrap_or(&text);
     QUANTIZED.iter().any(|tail| text.contains(tail))
         || QUANTIZED_BY_OWNER.iter().any(|(owner, tail)| text.starts_with(owner) && text.contains(tail))
 }
@@ -107,6 +107,7 @@ mod tests {
         for name in ["nvidia/DeepSeek-R1-0528-NVFP4", "nvidia/Llama-3.1-70B-Instruct-FP8", "amd/Llama-3.1-8B-FP8-KV"] {
             assert!(may_have_fp8_cache(name), "{name}");
         }
+        assert!(may_have_fp8_cache("models--nvidia--Llama-3.1-70B-Instruct-FP8"));
         assert!(!may_have_fp8_cache("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8"));
     }
 }

@@ -12,6 +12,7 @@ use crate::plan::geometry::Geometry;
 use crate::plan::model_name::{may_have_fp8_cache, plain};
 use crate::plan::{SizingError, config_json};
 
+/// A model that is known by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownModel {
     /// The model's names. All are accepted; the first one is displayed.

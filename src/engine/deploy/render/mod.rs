@@ -204,8 +204,10 @@ impl RenderContext<'_> {
 fn requirements(plan: &ProcessPlan) -> String {
     let resources = &plan.resources;
     let mut needs = Vec::new();
-    let bound =
-        if resources.firm.is_bound { ", an upper bound because the model is unknown: set model.known_as" } else { "" };
+    let bound = resources
+        .firm
+        .bound
+        .map_or_else(String::new, |cause| format!(", an upper bound because {}: {}", cause.text(), cause.remedy()));
     needs.push(match resources.memory {
         Some(bytes) => format!("about {} of memory", ByteSize(bytes)),
         None => "an amount of memory that depends on the size of its device pool".to_owned(),

@@ -211,19 +211,16 @@ fn sysctl(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> String {
     text.push_str(&format!("net.ipv4.ip_local_reserved_ports = {}\n", ports.join(",")));
     if let Some(count) = pools(plans).get(&(MIB2, None)) {
         text.push_str("# 2 MiB pages for these processes only. Add the pages that other processes need.\n");
-        text.push_str(bound(plans));
+        text.push_str(&upper_bound_comment(plans));
         text.push_str(&format!("vm.nr_hugepages = {count}\n"));
     }
     text
 }
 
 /// A comment if a number of pages is an upper bound.
-fn bound(plans: &[&ProcessPlan]) -> &'static str {
-    if plans.iter().any(|plan| plan.resources.firm.is_bound) {
-        "# An upper bound, because the model is unknown: set model.known_as.\n"
-    } else {
-        ""
-    }
+fn upper_bound_comment(plans: &[&ProcessPlan]) -> String {
+    let cause = plans.iter().find_map(|plan| plan.resources.firm.bound);
+    cause.map_or_else(String::new, |cause| format!("# An upper bound, because {}: {}.\n", cause.text(), cause.remedy()))
 }
 
 /// The pools that sysctl cannot set: 1 GiB pages, and pools of a single NUMA node.
@@ -240,7 +237,7 @@ fn tmpfiles(context: &RenderContext<'_>, plans: &[&ProcessPlan]) -> Option<Strin
     }
     let mut text =
         format!("# {}\n# For these processes only. Add the pages that other processes need.\n", context.head);
-    text.push_str(bound(plans));
+    text.push_str(&upper_bound_comment(plans));
     if !boot.is_empty() {
         let pages = boot.join(",");
         text.push_str("# Preferably, reserve them on the kernel command line, before memory is fragmented: ");

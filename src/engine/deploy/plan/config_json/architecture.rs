@@ -1,7 +1,7 @@
 //! What SGLang decides by the name of a model's architecture.
 //!
-//! Source: `sglang/srt/configs/model_config.py` and `hybrid_arch.py`. SGLang looks at the name and
-//! the config class, not at which fields are present.
+//! Source: `sglang/srt/configs/model_config.py` and `hybrid_arch.py`. SGLang reads the name and
+//! the config class, not which fields are present.
 
 use crate::plan::config_json::plain_architectures::PLAIN;
 
@@ -10,7 +10,7 @@ use crate::plan::config_json::plain_architectures::PLAIN;
 pub(super) enum Family {
     /// Keys and values per head in all layers.
     Heads,
-    /// Like `Heads`, and all layers run as many times as this field says.
+    /// Like `Heads`. This field defines how many times all layers run.
     Looped(&'static str),
     /// Latent rows in all layers (MLA).
     Latent,
@@ -81,7 +81,7 @@ const NO_HICACHE: Refusal = "SGLang 0.5.23 rejects HiCache for it";
 const NO_ATTENTION: Refusal = "it has no layers with attention, so HiCache has no tokens to keep";
 const WINDOWS_ONLY: Refusal = "all its layers have windows, and SGLang 0.5.23 has no HiCache for such models";
 const NO_GENERATION: Refusal = "it does not generate text";
-const NOT_COVERED: Refusal = "mcctl does not know its pools";
+const NOT_COVERED: Refusal = "mcctl does not support its pools";
 
 /// The architectures that are neither plain nor refused.
 const FAMILIES: &[(&[&str], Family)] = &[

@@ -1,4 +1,4 @@
-//! The cache type that a quantized checkpoint asks for.
+//! The cache type that a quantized checkpoint selects.
 
 use serde_json::{Map, Value};
 
@@ -28,7 +28,7 @@ pub fn has_fp8_cache(config: &str, hf_quant_config: Option<&str>) -> Result<bool
 }
 
 fn is_fp8(quantization: Fields<'_>) -> bool {
-    // Other methods do not tell SGLang the type of the cache.
+    // With other methods, SGLang does not read the type of the cache.
     let method = quantization.text("quant_method").unwrap_or("modelopt");
     if !method.starts_with("modelopt") && method != "fp8" {
         return false;

@@ -6,7 +6,7 @@ use crate::plan::SizingError;
 use crate::plan::config_json::fields::Fields;
 use crate::plan::geometry::{IndexRow, TokenRow};
 
-/// The latent row. `is_scaled` tells whether fp8 rows include scales.
+/// The latent row. `is_scaled`: whether fp8 rows include scales.
 pub(super) fn row(model: Fields<'_>, is_scaled: bool) -> Result<TokenRow, SizingError> {
     let lora = model.required("kv_lora_rank")?;
     let has_rope = !model.is_true("use_mla_nope") && model.get("qk_rope_head_dim") != Some(&Value::from(0));

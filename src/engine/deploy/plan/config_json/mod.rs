@@ -1,7 +1,7 @@
 //! The geometry of a model's cache, from its `config.json`.
 //!
 //! The rules are those of SGLang 0.5.23 (`sglang/srt/configs`). The name of the architecture
-//! selects them; fields that SGLang does not look at have no effect. What mcctl does not recognize
+//! selects them; fields that SGLang does not read have no effect. What mcctl does not recognize
 //! is an error with the name of the field, never a guess.
 
 mod architecture;
@@ -9,6 +9,7 @@ mod checkpoint;
 mod fields;
 mod heads;
 mod latent;
+mod layer_lists;
 mod plain_architectures;
 mod python_json;
 mod staged_architectures;
@@ -82,11 +83,11 @@ pub fn of_object(top: &Map<String, Value>) -> Result<Geometry, SizingError> {
             let found = states::read(top, model, rule)?;
             // The draft of Qwen3-Next and Qwen3.5 is a layer with attention, without a state.
             let draft = (rule == StateRule::GatedDelta).then_some(KeptTokens::All);
-            Geometry { layers: found.layers, state: found.state, draft, ..Geometry::uniform(1, found.row) }
+            Geometry { state: found.state, draft, ..Geometry::new(found.layers, found.row) }
         }
         Family::SparseStates => {
             let found = states::glm5_next(model)?;
-            let base = Geometry { layers: found.layers, state: found.state, ..Geometry::uniform(1, found.row) };
+            let base = Geometry { state: found.state, ..Geometry::new(found.layers, found.row) };
             with_index(model, base)?
         }
         Family::KeyIndex => key_index(top, model)?,
@@ -168,11 +169,12 @@ fn windowed(top: Fields<'_>, model: Fields<'_>, layers: Vec<Layer>, row: WindowR
     };
     // MiMo's draft layers have a window. Those of other models are unknown.
     let draft = (row == WindowRow::Own).then_some(KeptTokens::Window);
-    let mut geometry = Geometry { layers, window, draft, ..Geometry::uniform(1, full) };
+    let mut geometry = Geometry { window, draft, ..Geometry::new(layers, full) };
     if row == WindowRow::OwnWithState {
         geometry.layers.iter_mut().for_each(|layer| layer.has_state = true);
         geometry.state = Some(states::inkling(model, full, window)?);
         geometry.window_tenths = 1;
+        geometry.state_tenths = 1;
     }
     Ok(geometry)
 }
@@ -205,12 +207,10 @@ fn key_index(top: Fields<'_>, model: Fields<'_>) -> Result<Geometry, SizingError
 /// DeepSeek-V4.
 fn compressed(model: Fields<'_>) -> Result<Geometry, SizingError> {
     let count = layer_count(model)?;
-    let layer = |ratio| match ratio {
-        0 | 4 | 128 => Ok(Layer { tokens: KeptTokens::Compressed(ratio), ..Layer::EMPTY }),
-        _ => Err(SizingError::ConfigField { field: "compress_ratios" }),
-    };
-    let layers = model.numbers("compress_ratios")?.into_iter().map(layer).collect::<Result<_, SizingError>>()?;
-    let layers = windows::same_length("compress_ratios", count, layers)?;
+    let layers = layer_lists::by_number(model, "compress_ratios", count, |ratio| match ratio {
+        0 | 4 | 128 => Some(Layer { tokens: KeptTokens::Compressed(ratio), ..Layer::EMPTY }),
+        _ => None,
+    })?;
     let shape = CompressedShape {
         head_dim: model.required("head_dim")?,
         rope: model.required("qk_rope_head_dim")?,
@@ -224,11 +224,9 @@ fn compressed(model: Fields<'_>) -> Result<Geometry, SizingError> {
         return Err(SizingError::ConfigField { field: "index_head_dim" });
     }
     let row = TokenRow::Latent { lora: shape.head_dim - shape.rope, rope: shape.rope, is_scaled: true };
-    let base = Geometry::uniform(1, row);
     let draft = Some(KeptTokens::Compressed(0));
-    Ok(Geometry { layers, compressed: Some(shape), window_tenths: 1, draft, ..base })
+    Ok(Geometry { compressed: Some(shape), window_tenths: 1, draft, ..Geometry::new(layers, row) })
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -16,7 +16,6 @@ pub(super) const STAGED: &[&str] = &[
     "DeepseekV32ForCausalLM",
     "DeepseekV3ForCausalLM",
     "DeepseekV4ForCausalLM",
-    "Dots3NoteForCausalLM",
     "Exaone4ForCausalLM",
     "ExaoneMoEForCausalLM",
     "ExaoneMoeForCausalLM",

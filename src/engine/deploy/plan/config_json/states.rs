@@ -6,9 +6,9 @@
 use crate::plan::SizingError;
 use crate::plan::config_json::architecture::StateRule;
 use crate::plan::config_json::fields::Fields;
-use crate::plan::config_json::windows::same_length;
+use crate::plan::config_json::layer_lists::{by_kind, by_number, numbered};
 use crate::plan::config_json::{heads, latent};
-use crate::plan::geometry::{Channels, ConvPart, Layer, StateShape, Temporal, TokenRow};
+use crate::plan::geometry::{Channels, ConvPart, LAYERS_MAX, Layer, StateShape, Temporal, TokenRow};
 
 /// A model's layers, its rows for tokens, and its state.
 pub(super) struct StateModel {
@@ -83,13 +83,11 @@ fn gated_delta(top: Fields<'_>, model: Fields<'_>) -> Result<StateModel, SizingE
 
 /// GigaChat 3.5: layers with MLA or a gated delta net.
 fn gigachat(model: Fields<'_>) -> Result<StateModel, SizingError> {
-    let layer = |kind: &str| match kind {
-        "linear_attention" => Ok(Layer::STATE),
-        "full_attention" => Ok(Layer::FULL),
-        _ => Err(SizingError::ConfigField { field: "layer_types" }),
-    };
-    let layers = model.texts("layer_types")?.into_iter().map(layer).collect::<Result<_, SizingError>>()?;
-    let layers = same_length("layer_types", model.layers("num_hidden_layers")?, layers)?;
+    let layers = by_kind(model, "layer_types", Some(model.layers("num_hidden_layers")?), |kind| match kind {
+        "linear_attention" => Some(Layer::STATE),
+        "full_attention" => Some(Layer::FULL),
+        _ => None,
+    })?;
     Ok(StateModel { layers, row: latent::row(model, false)?, state: Some(gated_delta_state(model)?) })
 }
 
@@ -100,8 +98,12 @@ fn zaya(top: Fields<'_>, model: Fields<'_>) -> Result<StateModel, SizingError> {
     let both = Layer { has_state: true, ..Layer::FULL };
     let of = |is_attention| if is_attention { both } else { Layer::EMPTY };
     let layers = if model.get("zaya_layers").is_some() {
-        let kinds = model.list("zaya_layers")?.iter().map(|kind| of(kind.as_str() == Some("a"))).collect();
-        same_length("zaya_layers", count, kinds)?
+        let kinds = model.list("zaya_layers")?.iter().map(|kind| of(kind.as_str() == Some("a")));
+        let layers: Vec<Layer> = kinds.take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
+        if (layers.len() as u64) < count {
+            return Err(SizingError::ConfigField { field: "zaya_layers" });
+        }
+        layers
     } else {
         (0..count).map(|layer| of(layer.is_multiple_of(2))).collect()
     };
@@ -131,25 +133,25 @@ pub(super) fn inkling(model: Fields<'_>, full: TokenRow, window: TokenRow) -> Re
 
 /// Nemotron-H and Nemotron 3: Mamba-2, attention and feed-forward layers.
 fn nemotron_h(top: Fields<'_>, model: Fields<'_>) -> Result<StateModel, SizingError> {
-    let layers: Result<Vec<Layer>, SizingError> = match model.text("hybrid_override_pattern") {
+    let field = "hybrid_override_pattern";
+    let layers = match model.text(field) {
         Some(pattern) if model.get("layers_block_type").is_none() => {
             let layer = |kind| match kind {
-                'M' => Ok(Layer::STATE),
-                '*' => Ok(Layer::FULL),
-                '-' | 'E' => Ok(Layer::EMPTY),
-                _ => Err(SizingError::ConfigField { field: "hybrid_override_pattern" }),
+                'M' => Some(Layer::STATE),
+                '*' => Some(Layer::FULL),
+                '-' | 'E' => Some(Layer::EMPTY),
+                _ => None,
             };
-            pattern.chars().map(layer).collect()
+            let layers: Option<Vec<Layer>> = pattern.chars().map(layer).collect();
+            let is_valid = |layers: &Vec<Layer>| (1..=LAYERS_MAX).contains(&(layers.len() as u64));
+            layers.filter(is_valid).ok_or(SizingError::ConfigField { field })?
         }
-        _ => {
-            let layer = |kind: &str| match kind {
-                "mamba" => Ok(Layer::STATE),
-                "attention" => Ok(Layer::FULL),
-                "mlp" | "moe" => Ok(Layer::EMPTY),
-                _ => Err(SizingError::ConfigField { field: "layers_block_type" }),
-            };
-            model.texts("layers_block_type")?.into_iter().map(layer).collect()
-        }
+        _ => by_kind(model, "layers_block_type", None, |kind| match kind {
+            "mamba" => Some(Layer::STATE),
+            "attention" => Some(Layer::FULL),
+            "mlp" | "moe" => Some(Layer::EMPTY),
+            _ => None,
+        })?,
     };
     let (count, dim) = (model.required("mamba_num_heads")?, model.required("mamba_head_dim")?);
     let columns = model.required("ssm_state_size")?;
@@ -158,7 +160,7 @@ fn nemotron_h(top: Fields<'_>, model: Fields<'_>) -> Result<StateModel, SizingEr
         conv: vec![grouped(inner, model.required("n_groups")?, columns, model.required("conv_kernel")?)],
         temporal: Some(Temporal { heads: count, rows: dim, columns, element: element(model) }),
     };
-    Ok(StateModel { layers: layers?, row: heads::row(top, model)?, state: Some(state) })
+    Ok(StateModel { layers, row: heads::row(top, model)?, state: Some(state) })
 }
 
 /// The Mamba-2 state of Granite and Falcon-H1, which name its dimensions alike.
@@ -184,13 +186,11 @@ fn expanded(model: Fields<'_>) -> Result<u64, SizingError> {
 /// Granite 4: layers with attention or Mamba-2; some models have attention only. SGLang does not
 /// read the state's type from the config.
 fn granite_hybrid(top: Fields<'_>, model: Fields<'_>) -> Result<StateModel, SizingError> {
-    let layer = |kind: &str| match kind {
-        "mamba" => Ok(Layer::STATE),
-        "attention" => Ok(Layer::FULL),
-        _ => Err(SizingError::ConfigField { field: "layer_types" }),
-    };
-    let layers: Vec<Layer> = model.texts("layer_types")?.into_iter().map(layer).collect::<Result<_, SizingError>>()?;
-    let layers = same_length("layer_types", model.layers("num_hidden_layers")?, layers)?;
+    let layers = by_kind(model, "layer_types", Some(model.layers("num_hidden_layers")?), |kind| match kind {
+        "mamba" => Some(Layer::STATE),
+        "attention" => Some(Layer::FULL),
+        _ => None,
+    })?;
     let has_state = layers.iter().any(|layer| layer.has_state);
     let state = if has_state { Some(mamba2(model, expanded(model)?, FLOAT32)?) } else { None };
     Ok(StateModel { layers, row: heads::row(top, model)?, state })
@@ -213,19 +213,14 @@ fn falcon_h1(top: Fields<'_>, model: Fields<'_>) -> Result<StateModel, SizingErr
 fn short_conv(top: Fields<'_>, model: Fields<'_>) -> Result<StateModel, SizingError> {
     let count = model.layers("num_hidden_layers")?;
     let layers = if model.get("layer_types").is_none() && model.get("full_attn_idxs").is_some() {
-        let full = model.numbers("full_attn_idxs")?;
-        if full.iter().any(|layer| *layer >= count) {
-            return Err(SizingError::ConfigField { field: "full_attn_idxs" });
-        }
-        (0..count).map(|layer| if full.contains(&layer) { Layer::FULL } else { Layer::STATE }).collect()
+        let of = |is_full| if is_full { Layer::FULL } else { Layer::STATE };
+        numbered(model, "full_attn_idxs", 0, count)?.into_iter().map(of).collect()
     } else {
-        let layer = |kind: &str| match kind {
-            "conv" | "short_conv" => Ok(Layer::STATE),
-            "full_attention" => Ok(Layer::FULL),
-            _ => Err(SizingError::ConfigField { field: "layer_types" }),
-        };
-        let layers = model.texts("layer_types")?.into_iter().map(layer).collect::<Result<_, SizingError>>()?;
-        same_length("layer_types", count, layers)?
+        by_kind(model, "layer_types", Some(count), |kind| match kind {
+            "conv" | "short_conv" => Some(Layer::STATE),
+            "full_attention" => Some(Layer::FULL),
+            _ => None,
+        })?
     };
     let window = model.required("conv_L_cache")? - 1;
     let conv = vec![ConvPart { channels: Channels::Split(model.required("hidden_size")?), window }];
@@ -244,13 +239,9 @@ fn kda_state(count: u64, dim: u64, kernel: u64) -> Result<StateShape, SizingErro
 /// Kimi-Linear and Kimi-K3: layers with MLA or KDA, which are numbered from 1.
 fn kda(model: Fields<'_>) -> Result<StateModel, SizingError> {
     let linear = model.object("linear_attn_config").ok_or(SizingError::ConfigField { field: "linear_attn_config" })?;
-    let with_state = linear.numbers("kda_layers")?;
     let count = model.layers("num_hidden_layers")?;
-    if with_state.iter().any(|layer| !(1..=count).contains(layer)) {
-        return Err(SizingError::ConfigField { field: "linear_attn_config.kda_layers" });
-    }
-    let layers =
-        (1..=count).map(|layer| if with_state.contains(&layer) { Layer::STATE } else { Layer::FULL }).collect();
+    let of = |has_state| if has_state { Layer::STATE } else { Layer::FULL };
+    let layers = numbered(linear, "kda_layers", 1, count)?.into_iter().map(of).collect();
     let state = kda_state(
         linear.required("num_heads")?,
         linear.required("head_dim")?,
@@ -261,13 +252,11 @@ fn kda(model: Fields<'_>) -> Result<StateModel, SizingError> {
 
 /// GLM-5-Next (GLM-5.3-Flash): layers with sparse MLA or KDA.
 pub(super) fn glm5_next(model: Fields<'_>) -> Result<StateModel, SizingError> {
-    let layer = |kind: &str| match kind {
-        "linear_attention" => Ok(Layer::STATE),
-        _ if kind.ends_with("attention") => Ok(Layer::FULL),
-        _ => Err(SizingError::ConfigField { field: "layer_types" }),
-    };
-    let layers = model.texts("layer_types")?.into_iter().map(layer).collect::<Result<_, SizingError>>()?;
-    let layers = same_length("layer_types", model.layers("num_hidden_layers")?, layers)?;
+    let layers = by_kind(model, "layer_types", Some(model.layers("num_hidden_layers")?), |kind| match kind {
+        "linear_attention" => Some(Layer::STATE),
+        "full_attention" | "indexed_attention" => Some(Layer::FULL),
+        _ => None,
+    })?;
     let state = kda_state(
         model.required("linear_num_heads")?,
         model.required("linear_head_dim")?,
@@ -279,13 +268,11 @@ pub(super) fn glm5_next(model: Fields<'_>) -> Result<StateModel, SizingError> {
 /// Jet-Nemotron: layers with attention (with or without a window, in one pool) or a gated delta
 /// net.
 fn jet_nemotron(top: Fields<'_>, model: Fields<'_>) -> Result<StateModel, SizingError> {
-    let layer = |kind: &str| match kind {
-        "jet" => Ok(Layer::STATE),
-        "attn" | "swa" => Ok(Layer::FULL),
-        _ => Err(SizingError::ConfigField { field: "layer_types" }),
-    };
-    let layers = model.texts("layer_types")?.into_iter().map(layer).collect::<Result<_, SizingError>>()?;
-    let layers = same_length("layer_types", model.layers("num_hidden_layers")?, layers)?;
+    let layers = by_kind(model, "layer_types", Some(model.layers("num_hidden_layers")?), |kind| match kind {
+        "jet" => Some(Layer::STATE),
+        "attn" | "swa" => Some(Layer::FULL),
+        _ => None,
+    })?;
     let field = "efficient_attention_config.jet";
     let jet = model.object("efficient_attention_config").and_then(|config| config.object("jet"));
     let jet = jet.ok_or(SizingError::ConfigField { field })?;
@@ -305,9 +292,7 @@ fn jet_nemotron(top: Fields<'_>, model: Fields<'_>) -> Result<StateModel, Sizing
 fn bailing(model: Fields<'_>) -> Result<StateModel, SizingError> {
     let count = model.layers("num_hidden_layers")?;
     let layers = if model.get("layer_group_size").is_some_and(serde_json::Value::is_array) {
-        let layer = |kind| if kind == 1 { Layer::STATE } else { Layer::FULL };
-        let kinds = model.numbers("layer_group_size")?.into_iter().map(layer).collect();
-        same_length("layer_group_size", count, kinds)?
+        by_number(model, "layer_group_size", count, |kind| Some(if kind == 1 { Layer::STATE } else { Layer::FULL }))?
     } else {
         one_in(count, model.required("layer_group_size")?)
     };

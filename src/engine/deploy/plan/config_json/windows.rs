@@ -5,6 +5,7 @@
 use crate::plan::SizingError;
 use crate::plan::config_json::architecture::WindowRule;
 use crate::plan::config_json::fields::Fields;
+use crate::plan::config_json::layer_lists::{by_kind, by_number, numbered};
 use crate::plan::geometry::Layer;
 
 /// The kind of each of the model's layers.
@@ -13,40 +14,16 @@ pub(super) fn layers(model: Fields<'_>, rule: WindowRule) -> Result<Vec<Layer>, 
     let of = |is_window: bool| if is_window { Layer::WINDOW } else { Layer::FULL };
     match rule {
         WindowRule::EveryFourth => Ok((1..=count).map(|layer| of(!layer.is_multiple_of(4))).collect()),
-        WindowRule::LayerTypes => {
-            let kinds = model.texts("layer_types")?;
-            let layer = |kind: &&str| match *kind {
-                "sliding_attention" => Ok(Layer::WINDOW),
-                "full_attention" => Ok(Layer::FULL),
-                _ => Err(SizingError::ConfigField { field: "layer_types" }),
-            };
-            same_length("layer_types", count, kinds.iter().map(layer).collect::<Result<_, _>>()?)
-        }
-        WindowRule::Pattern => {
-            let field = "hybrid_layer_pattern";
-            let layer = |kind: u64| match kind {
-                0 => Ok(Layer::FULL),
-                1 => Ok(Layer::WINDOW),
-                _ => Err(SizingError::ConfigField { field }),
-            };
-            same_length(field, count, model.numbers(field)?.into_iter().map(layer).collect::<Result<_, _>>()?)
-        }
-        WindowRule::LocalLayers => {
-            let local = model.numbers("local_layer_ids")?;
-            if local.iter().any(|layer| *layer >= count) {
-                return Err(SizingError::ConfigField { field: "local_layer_ids" });
-            }
-            Ok((0..count).map(|layer| of(local.contains(&layer))).collect())
-        }
+        WindowRule::LayerTypes => by_kind(model, "layer_types", Some(count), |kind| match kind {
+            "sliding_attention" => Some(Layer::WINDOW),
+            "full_attention" => Some(Layer::FULL),
+            _ => None,
+        }),
+        WindowRule::Pattern => by_number(model, "hybrid_layer_pattern", count, |kind| match kind {
+            0 => Some(Layer::FULL),
+            1 => Some(Layer::WINDOW),
+            _ => None,
+        }),
+        WindowRule::LocalLayers => Ok(numbered(model, "local_layer_ids", 0, count)?.into_iter().map(of).collect()),
     }
-}
-
-/// The first `count` of `layers`; there must be as many. Some files list draft layers after them.
-pub(super) fn same_length(field: &'static str, count: u64, mut layers: Vec<Layer>) -> Result<Vec<Layer>, SizingError> {
-    let count = usize::try_from(count).map_err(|_| SizingError::ConfigField { field })?;
-    if layers.len() < count {
-        return Err(SizingError::ConfigField { field });
-    }
-    layers.truncate(count);
-    Ok(layers)
 }

@@ -84,16 +84,21 @@ pub struct Geometry {
     /// SGLang's default of `--swa-full-tokens-ratio` for this model, in tenths: tokens in the
     /// window pool relative to the full pool.
     pub window_tenths: u64,
+    /// SGLang's default of `--mamba-full-memory-ratio` for this model, in tenths: bytes of the
+    /// state pool on the device relative to the other pools.
+    pub state_tenths: u64,
 }
 
 /// SGLang's default of `--swa-full-tokens-ratio`, in tenths.
-pub const WINDOW_TENTHS: u64 = 8;
+const WINDOW_TENTHS: u64 = 8;
+/// SGLang's default of `--mamba-full-memory-ratio`, in tenths.
+const STATE_TENTHS: u64 = 9;
 
 impl Geometry {
-    /// A model whose layers all have the same kind of entry.
-    pub fn uniform(layers: u64, row: TokenRow) -> Geometry {
+    /// A model with these layers, all with entries of the shape `row`.
+    pub fn new(layers: Vec<Layer>, row: TokenRow) -> Geometry {
         Geometry {
-            layers: vec![Layer::FULL; usize::try_from(layers.min(LAYERS_MAX)).unwrap_or_default()],
+            layers,
             passes: 1,
             has_stages: true,
             full: row,
@@ -104,7 +109,14 @@ impl Geometry {
             draft_layers: 0,
             draft: Some(KeptTokens::All),
             window_tenths: WINDOW_TENTHS,
+            state_tenths: STATE_TENTHS,
         }
+    }
+
+    /// A model with `layers` full attention layers.
+    pub fn uniform(layers: u64, row: TokenRow) -> Geometry {
+        let layers = usize::try_from(layers.min(LAYERS_MAX)).unwrap_or_default();
+        Geometry::new(vec![Layer::FULL; layers], row)
     }
 
     /// Adds the layers of a draft model (multi-token prediction) that share the pools. SGLang
@@ -141,6 +153,11 @@ impl Geometry {
         self.index.is_some()
     }
 
+    /// Whether layers have sparse attention over latent rows (DSA).
+    pub fn has_sparse_latent(&self) -> bool {
+        self.is_sparse() && self.full.is_latent()
+    }
+
     /// Whether keys and values are identical on every TP rank.
     pub fn is_latent(&self) -> bool {
         self.full.is_latent() || self.compressed.is_some()
@@ -159,8 +176,8 @@ impl Geometry {
     /// Whether SGLang has `--hicache-mem-layout` `layout` for the model's pools. It replaces
     /// layer_first if the store is Mooncake, and page_first_kv_split is for NPUs.
     ///
-    /// Source: `sglang/srt/mem_cache/pool_host/mamba.py`, `mha.py` (keys and values of unequal size),
-    /// `mla.py`, `init_kv_buffer`.
+    /// Source: `sglang/srt/mem_cache/pool_host/mamba.py`, `mha.py` (keys and values of unequal
+    /// size), `mla.py`, `init_kv_buffer`.
     pub fn has_layout(&self, layout: &str) -> bool {
         let is_equal = |row: TokenRow| match row {
             TokenRow::Heads { head_dim, v_head_dim, .. } => head_dim == v_head_dim,
@@ -173,7 +190,7 @@ impl Geometry {
         }
     }
 
-    /// The type that SGLang's `--kv-cache-dtype auto` selects, unless the checkpoint asks for
+    /// The type that SGLang's `--kv-cache-dtype auto` selects, unless the checkpoint selects
     /// another.
     pub fn auto_cache(&self) -> CacheType {
         if self.compressed.is_some() { CacheType::Fp8 } else { CacheType::Half }

@@ -91,7 +91,10 @@ impl Geometry {
         let drafts = if range.end == self.layers.len() { self.draft_layers } else { 0 };
         if let Some(shape) = &self.compressed {
             if cache != CacheType::Fp8 {
-                return Err(SizingError::CacheType { cache: "bf16", why: "SGLang has only fp8_e4m3 rows for it" });
+                return Err(SizingError::CacheType {
+                    cache: cache.name(),
+                    why: "SGLang has only fp8_e4m3 rows for it",
+                });
             }
             return compressed_pools(shape, layers, drafts);
         }

@@ -18,6 +18,15 @@ pub enum CacheType {
 }
 
 impl CacheType {
+    /// The name in SGLang's `--kv-cache-dtype`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CacheType::Half => "bf16",
+            CacheType::Fp8 | CacheType::Fp8Plain => "fp8_e4m3",
+            CacheType::Mxfp8 => "mxfp8",
+        }
+    }
+
     /// Size of an element in bytes, without scales.
     pub const fn bytes(self) -> u64 {
         match self {
