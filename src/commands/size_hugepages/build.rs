@@ -15,7 +15,7 @@ use crate::commands::size_hugepages::summary::summary;
 use crate::commands::size_hugepages::verdict::{FitReason, GuardRow, verdict};
 use crate::engine::base::ByteSize;
 use crate::engine::plan::client::{ArenaUse, PLAIN_SEGMENT_BYTES_MIN};
-use crate::engine::plan::geometry::{CacheType, Geometry, PoolKind};
+use crate::engine::plan::geometry::{CacheType, Geometry, IndexRow, PoolKind};
 use crate::engine::plan::host_pool::{self, HostPool, L2Size};
 use crate::engine::plan::live_prefixes::{size_for, state_slots};
 use crate::engine::plan::need::{MemoryNeed, RankMemory, need};
@@ -151,7 +151,7 @@ fn row(rank: &RankMemory, page: u64) -> RankRow {
         token_bytes: tokens.map(|pool| pool.unit_bytes),
         index_token_bytes: if_known(index.map(|pool| pool.unit_bytes)),
         l2_tokens: tokens.map(|pool| pool.units),
-        pools: rank.pools.iter().map(pool_row).collect(),
+        pools: rank.pools.iter().map(|pool| pool_row(pool, tokens.is_some())).collect(),
         pools_are_estimates: rank.is_estimate,
         l2_pages: tokens.map(|pool| pool.pages),
         side_bytes: if_known(index.map(HostPool::bytes)),
@@ -163,13 +163,12 @@ fn row(rank: &RankMemory, page: u64) -> RankRow {
     }
 }
 
-fn pool_row(pool: &HostPool) -> PoolRow {
+fn pool_row(pool: &HostPool, has_tokens: bool) -> PoolRow {
     let unit = match pool.kind {
         PoolKind::Mamba => "slot",
-        PoolKind::Kv | PoolKind::Indexer => "token",
+        _ if has_tokens => "token",
         // The units of compressed pools are pages.
-        _ if pool.units == pool.pages => "page",
-        _ => "token",
+        _ => "page",
     };
     PoolRow {
         pool: pool.kind.name(),
@@ -196,6 +195,15 @@ fn model_caveats(args: &Args, request: &SizingRequest, report: &SizingReport) ->
     let is_sparse = geometry.is_some_and(Geometry::has_sparse_latent);
     if is_sparse && args.kv_cache_dtype == "auto" && request.wanted.cache == CacheType::Half {
         caveats.push(FitReason::AutoCacheOfSparseModel);
+    }
+    match geometry.and_then(|geometry| geometry.index) {
+        Some(IndexRow::Scaled { tokens, .. }) if request.wanted.page_size != 64 * tokens => {
+            caveats.push(FitReason::SparsePage { page: 64 * tokens, given: request.wanted.page_size });
+        }
+        Some(IndexRow::Keys { .. }) if request.wanted.cache != CacheType::Half => {
+            caveats.push(FitReason::IndexDependsOnGpu);
+        }
+        _ => {}
     }
     let Some(states) = &report.states else { return caveats };
     if let Some(live) = states.live_prefixes.filter(|live| *live > states.prefixes) {

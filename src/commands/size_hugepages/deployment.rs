@@ -114,7 +114,7 @@ fn report(
 ) -> DeploymentReport {
     let demands = demands(plans, platform);
     let findings = fit(spec, plans, platform);
-    let verdict = verdict(spec, &findings);
+    let verdict = verdict(spec, &findings, &demands);
     let by_name: BTreeMap<&str, &ProcessPlan> = plans.iter().map(|plan| (plan.name.as_str(), plan)).collect();
     let row = |demand: &HostDemand| {
         let process = |name: &String| {
@@ -154,7 +154,7 @@ fn report(
     }
 }
 
-fn verdict(spec: &DeploymentSpec, findings: &[FitFinding]) -> SizingVerdict {
+fn verdict(spec: &DeploymentSpec, findings: &[FitFinding], demands: &[HostDemand]) -> SizingVerdict {
     let has = |key: &str| findings.iter().any(|found| found.severity == Severity::Error && found.key == key);
     if has("host.hugepages") {
         SizingVerdict::HugepagesShort
@@ -164,7 +164,7 @@ fn verdict(spec: &DeploymentSpec, findings: &[FitFinding]) -> SizingVerdict {
         SizingVerdict::DevicesShort
     } else if findings.iter().any(|found| found.severity > Severity::Info) {
         SizingVerdict::NotCertain
-    } else if spec.host.memory.is_none() {
+    } else if spec.host.memory.is_none() || demands.iter().any(|demand| demand.memory.is_none()) {
         SizingVerdict::Unknown
     } else {
         SizingVerdict::Fits

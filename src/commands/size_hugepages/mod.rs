@@ -146,7 +146,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) nnodes: u64,
     /// Number of store services on the same host
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u64).range(..=65536))]
     pub(crate) store_services: u64,
     /// Segment size of each store service (not divided), in bytes or with a binary unit (4gb)
     #[arg(long, value_name = "SIZE", default_value = "3355443200", requires = "store_services")]

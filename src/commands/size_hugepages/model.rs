@@ -1,10 +1,10 @@
 //! The model of the command line: its geometry and the type of its cache.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::commands::cli::error::Failure;
+use crate::commands::cli::input;
 use crate::commands::size_hugepages::Args;
 use crate::engine::plan::config_json::{self, CONFIG_BYTES_MAX};
 use crate::engine::plan::geometry::{CacheType, Geometry};
@@ -75,7 +75,7 @@ fn from_file(text: &str) -> Result<SelectedModel, Failure> {
 fn read(file: &Path) -> Result<String, Failure> {
     let shown = file.display().to_string();
     let mut text = String::new();
-    let bytes = File::open(file).and_then(|open| open.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)).map_err(
+    let bytes = input::open(file).and_then(|open| open.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text)).map_err(
         |error| Failure::usage("cannot read a file of the model").tried(shown.clone()).found(error.to_string()),
     )?;
     if bytes as u64 > CONFIG_BYTES_MAX {
@@ -149,7 +149,8 @@ pub(super) fn geometry(
     }
     if draft > 0 && layout.pp() > 1 {
         let what = "--packed-draft-layers is not supported with pipeline stages";
-        return Err(Failure::usage(what).next("the draft layer pool is unknown in that case"));
+        return Err(Failure::usage(what)
+            .next("calculate without --packed-draft-layers, and add the draft's own size, or use --pp-size 1"));
     }
     Ok(Some(geometry.clone().with_draft_layers(draft)?))
 }

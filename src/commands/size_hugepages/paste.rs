@@ -11,7 +11,7 @@ use crate::engine::plan::sizing_input::REGION_BYTES;
 
 /// The commands: reserve the missing pages now and at boot, set the environment, start SGLang.
 pub(super) fn commands(args: &Args, report: &SizingReport) -> Vec<String> {
-    let mut lines = if report.regular.is_none() { reservation(report) } else { Vec::new() };
+    let mut lines = if report.regular.is_none() { reservation(args, report) } else { Vec::new() };
     lines.extend(environment(args, report));
     lines.extend(report.sizes.iter().filter_map(difference));
     lines.extend(hints(args));
@@ -25,7 +25,7 @@ fn comment(line: String) -> String {
     if line.starts_with('#') { line } else { format!("# {line}") }
 }
 
-fn reservation(report: &SizingReport) -> Vec<String> {
+fn reservation(args: &Args, report: &SizingReport) -> Vec<String> {
     let page = report.hugepage_bytes;
     let kib = report.hugepage_bytes / 1024;
     let mut lines = Vec::new();
@@ -38,6 +38,10 @@ fn reservation(report: &SizingReport) -> Vec<String> {
     if report.nodes.is_empty() && report.verdict == SizingVerdict::HugepagesShort {
         let target = report.pool_pages;
         lines.push(format!("echo {target} | sudo tee /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"));
+    }
+    // The pool of another host is already large enough.
+    if args.available_hugetlb.is_some() && report.verdict != SizingVerdict::HugepagesShort {
+        return lines;
     }
     let total = report.pool_pages;
     lines.push(if page == GIB1 {
@@ -145,7 +149,14 @@ fn sglang(args: &Args, report: &SizingReport) -> String {
             Some(folder) => folder.display().to_string(),
             None => ".".to_owned(),
         },
-        _ => model.to_owned(),
+        _ => match model.split_once("://") {
+            // The last two parts of an address on the Hub are the name.
+            Some((_, address)) => {
+                let parts: Vec<&str> = address.trim_end_matches('/').rsplitn(3, '/').take(2).collect();
+                parts.into_iter().rev().collect::<Vec<_>>().join("/")
+            }
+            None => model.to_owned(),
+        },
     });
     let mut words = vec!["python3 -m sglang.launch_server --model-path".to_owned(), quoted(&model)];
     let mut number = |flag: &str, value: u64, default: u64| {

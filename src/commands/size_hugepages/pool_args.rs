@@ -22,11 +22,11 @@ pub(crate) struct PoolArgs {
     #[arg(long, value_name = "TYPE", value_parser = ["float32", "bfloat16", "float16"], requires = "model")]
     pub(crate) mamba_ssm_dtype: Option<String>,
     /// Prefixes whose states should stay in L2, to show the size that avoids a hit rate of 0
-    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) live_prefixes: Option<u64>,
     /// State slots per prefix [default: one per chunk of 8192 tokens in --conversation-tokens, and
     /// one]
-    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) states_per_prefix: Option<u64>,
 }
 

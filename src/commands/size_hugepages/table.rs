@@ -104,6 +104,11 @@ fn deployment(report: &SizingReport) -> ReportTable {
     rows
 }
 
+/// What SGLang's check of the free memory counts for each rank: one pool at a time.
+fn checked(report: &SizingReport) -> &'static str {
+    if report.ranks.iter().any(|rank| rank.pools.len() > 1) { "largest L2 pool" } else { "L2" }
+}
+
 fn host(report: &SizingReport) -> ReportTable {
     let page = report.hugepage_bytes;
     let count = |n: u64| n.to_string();
@@ -130,7 +135,12 @@ fn host(report: &SizingReport) -> ReportTable {
         let guard = &report.guard;
         rows.row([
             "SGLang's check alone".to_owned(),
-            format!("{} available at startup (L2 x {} plus 10 GiB)", size(guard.needed_bytes), guard.ranks),
+            format!(
+                "{} available at startup ({} x {} plus 10 GiB)",
+                size(guard.needed_bytes),
+                checked(report),
+                guard.ranks
+            ),
         ]);
         rows.row(["available".to_owned(), regular.available_bytes.map_or("unknown".to_owned(), size)]);
         if regular.nic_node_bytes > 0 {
@@ -157,8 +167,12 @@ fn host(report: &SizingReport) -> ReportTable {
         available.map_or("unknown".to_owned(), |n| format!("{n} huge pages ({})", bytes(n))),
     ]);
     let guard = &report.guard;
-    let needed =
-        format!("{} available at startup (SGLang's check: L2 x {} plus 10 GiB)", size(guard.needed_bytes), guard.ranks);
+    let needed = format!(
+        "{} available at startup (SGLang's check: {} x {} plus 10 GiB)",
+        size(guard.needed_bytes),
+        checked(report),
+        guard.ranks
+    );
     rows.row(["regular memory needed".to_owned(), needed]);
     rows.row([
         "regular memory left".to_owned(),

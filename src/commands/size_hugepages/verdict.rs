@@ -120,6 +120,16 @@ pub(super) enum FitReason {
     )]
     AutoCacheOfSparseModel,
     #[error(
+        "with sparse attention, SGLang uses pages of {page} tokens on CUDA: set --page-size {page} (these figures are \
+         for {given})"
+    )]
+    SparsePage { page: u64, given: u64 },
+    #[error(
+        "the index of this model has 1 byte per element on Hopper GPUs, and on Blackwell with trtllm_mha; on others it \
+         is twice as large"
+    )]
+    IndexDependsOnGpu,
+    #[error(
         "the states of {prefixes} prefixes fit in L2, fewer than the {live} live ones: requests that use them in turn \
          miss. {remedy}"
     )]

@@ -51,7 +51,7 @@ use crate::engine::upstream::{self, python_client};
 pub struct Args {
     /// Memory that the node contributes, in bytes or with a kb, mb, gb or tb suffix (powers of
     /// 1024). Pages are allocated on first use
-    #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = segment_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = segment_size)]
     segment_size: SegmentSize,
     /// Address that all services listen on
     #[arg(long, alias = "host", value_name = "ADDRESS", default_value = "127.0.0.1")]

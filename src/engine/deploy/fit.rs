@@ -138,13 +138,16 @@ fn bounds(spec: &DeploymentSpec, cause: BoundCause) -> FitFinding {
         BoundCause::UnknownDevicePools => "how L2 is split over its pools depends on the device".to_owned(),
     };
     let remedy = match models::by_name(path) {
-        Err(SizingError::UnknownModel { nearest, .. }) if cause == BoundCause::UnknownModel => format!(
-            "set model.known_as to a model with the same config.json. The most similar names are {}",
-            nearest.join(", ")
-        ),
+        Err(SizingError::UnknownModel { nearest, .. }) if cause == BoundCause::UnknownModel && !nearest.is_empty() => {
+            format!(
+                "set model.known_as to a model with the same config.json. The most similar names are {}",
+                nearest.join(", ")
+            )
+        }
         _ => cause.remedy().to_owned(),
     };
-    let what = format!("{subject}: memory and huge pages are upper bounds");
+    let over = if cause == BoundCause::UnknownModel { " over the known models" } else { "" };
+    let what = format!("{subject}: memory and huge pages are upper bounds{over}");
     FitFinding { severity: Severity::Info, key: cause.key(), host: String::new(), what, remedy }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::invalid_value;
 use crate::plan::client::{self, ClientSizes, GIB1, LOCAL_BUFFER_BYTES, MIB2, PLAIN_SEGMENT_BYTES_MIN};
-use crate::plan::geometry::{CacheType, Geometry};
+use crate::plan::geometry::{COMPRESSED_PAGE, CacheType, Geometry};
 use crate::plan::guard::RESERVE_BYTES;
 use crate::plan::host_pool::L2Size;
 use crate::plan::layout::ParallelLayout;
@@ -91,13 +91,18 @@ pub(crate) fn engine(spec: &DeploymentSpec, uses_store: bool) -> Result<ProcessM
         );
         return Err(invalid_value("segment.engines", what));
     }
+    let known = if model.known_as.is_empty() { model.path.trim_end_matches('/') } else { &model.known_as };
+    let is_compressed = models::by_name(known).is_ok_and(|found| found.geometry.compressed.is_some());
+    if is_compressed && model.page_size != COMPRESSED_PAGE {
+        let error = SizingError::CompressedPage { found: model.page_size };
+        return Err(DeployError::Plan { key: "model.page_size", error });
+    }
     let l2_size = match (model.hicache_size_gb, model.device_tokens) {
         (Some(gb), _) => Some(L2Size::Gb(gb)),
         (None, Some(device_tokens)) => Some(L2Size::Ratio { ratio: ratio(spec), device_tokens }),
         (None, None) => None,
     };
     let Some(l2_size) = l2_size else { return Ok(ProcessMemory::unknown()) };
-    let known = if model.known_as.is_empty() { model.path.trim_end_matches('/') } else { &model.known_as };
     let found = match model.kv_cache {
         KvCache::Auto => models::by_name_with_auto_cache(known),
         KvCache::Bf16 | KvCache::Fp8E4m3 | KvCache::Fp8E5m2 => models::by_name(known),

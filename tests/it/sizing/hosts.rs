@@ -228,8 +228,9 @@ fn a_reservation_that_exists_is_never_shrunk() {
         let line = commands(found).into_iter().find(|line| line.contains("vm.nr_hugepages")).unwrap();
         line.split([' ', '\'']).filter_map(|word| word.parse::<u64>().ok()).next().unwrap()
     };
+    // The pool of another host is large enough: its size is not a command for this one.
     let given = document(&format!("{small} --available-hugetlb 512gb"), 0);
-    assert_eq!(sysctl(&given), 262_144);
+    assert!(commands(&given).iter().all(|line| !line.contains("vm.nr_hugepages")));
     // 517 pages are needed, and the others are in use.
     for (total, free, has_nodes, target) in [
         (9_000, 9_000, true, 9_000),

@@ -15,9 +15,22 @@ use mcctl::engine::plan::tiers::stored_objects;
 /// Set this variable to write the page.
 const UPDATE: &str = "MCCTL_UPDATE_PAGES";
 /// The settings of the columns for L2 and L3.
-const TP: u64 = 8;
+const TP_MAX: u64 = 8;
 const PAGE: u64 = 64;
 const GB: u64 = 30;
+
+/// The largest number of ranks, up to 8, across which SGLang can split the heads.
+fn tp(geometry: &Geometry) -> u64 {
+    (1..=TP_MAX).rev().find(|tp| TP_MAX.is_multiple_of(*tp) && geometry.check_tp(*tp).is_ok()).unwrap_or(1)
+}
+
+/// The number of ranks of a figure, if it is not 8.
+fn tp_note(geometry: &Geometry) -> String {
+    match tp(geometry) {
+        TP_MAX => String::new(),
+        tp => format!(" (tp {tp})"),
+    }
+}
 
 fn input(geometry: &Geometry) -> SizingInput {
     let (page_size, l2_size) = if geometry.compressed.is_some() {
@@ -26,7 +39,7 @@ fn input(geometry: &Geometry) -> SizingInput {
         (PAGE, L2Size::Gb(GB))
     };
     SizingInput {
-        layout: ParallelLayout::new(TP, 1, 1, false, 1).unwrap(),
+        layout: ParallelLayout::new(tp(geometry), 1, 1, false, 1).unwrap(),
         geometry: None,
         cache: geometry.auto_cache(),
         page_size,
@@ -80,7 +93,7 @@ fn slot_bytes(geometry: &Geometry) -> String {
         let all = shapes(geometry, tp).ok()?;
         Some(all.iter().find(|shape| shape.has_slots())?.unit_bytes().to_string())
     };
-    match (at(1), at(TP)) {
+    match (at(1), at(tp(geometry))) {
         (Some(one), Some(eight)) => format!("{one}, {eight}"),
         (Some(one), None) => format!("{one}, -"),
         (None, _) => String::new(),
@@ -88,7 +101,7 @@ fn slot_bytes(geometry: &Geometry) -> String {
 }
 
 fn l2(geometry: &Geometry) -> String {
-    let Ok(ranks) = pools(&input(geometry), geometry) else { return "not with tp 8".to_owned() };
+    let Ok(ranks) = pools(&input(geometry), geometry) else { return "-".to_owned() };
     let Some(RankPools { pools, is_estimate, .. }) = ranks.first() else { return String::new() };
     let about = if *is_estimate { "about " } else { "" };
     let unit = |kind: PoolKind| match kind {
@@ -110,7 +123,7 @@ fn l2(geometry: &Geometry) -> String {
 fn l3(geometry: &Geometry) -> String {
     let wanted = input(geometry);
     let Ok(objects) = stored_objects(wanted.page_size, geometry, &wanted.layout, wanted.cache) else {
-        return "not with tp 8".to_owned();
+        return "-".to_owned();
     };
     let parts: Vec<String> =
         objects.iter().map(|object| format!("{} x {} `{}`", object.objects, object.bytes, object.suffix)).collect();
@@ -141,7 +154,7 @@ fn row(model: &KnownModel, proved: &[Geometry]) -> String {
         names.join(", "),
         layers(geometry),
         token_bytes(geometry, 1),
-        token_bytes(geometry, TP),
+        token_bytes(geometry, tp(geometry)) + &tp_note(geometry),
         slot_bytes(geometry),
         l2(geometry),
         l3(geometry),

@@ -56,6 +56,12 @@ pub enum SizingError {
     /// SGLang has no such cache for the model.
     #[error("--kv-cache-dtype {cache} does not apply to this model: {why}")]
     CacheType { cache: &'static str, why: &'static str },
+    /// A pipeline stage, or the model, has no layers that keep all tokens.
+    #[error("a pipeline stage has no full attention layers, so SGLang cannot create its L2")]
+    NoAttention,
+    /// A pool has no pages.
+    #[error("the ratio leaves no pages for the pool {pool}, so SGLang cannot create it")]
+    EmptyPool { pool: &'static str },
     /// What the draft layers of this model keep is unknown.
     #[error("draft layers in the pools are not supported for this model: what they keep is unknown")]
     DraftLayers,
@@ -81,7 +87,7 @@ pub enum SizingError {
     #[error("no memory is left for L2 after SGLang's reserve of 10 GiB")]
     NoMemory,
     /// The model name is unknown.
-    #[error("unknown model {}; did you mean {}?", Quoted(name), nearest.join(", "))]
+    #[error("unknown model {}{}", Quoted(name), did_you_mean(nearest))]
     UnknownModel {
         name: String,
         /// The most similar names.
@@ -90,6 +96,10 @@ pub enum SizingError {
     /// The ratio is not a positive number.
     #[error("the HiCache ratio must be a positive number")]
     Ratio,
+}
+
+fn did_you_mean(nearest: &[String]) -> String {
+    if nearest.is_empty() { String::new() } else { format!("; did you mean {}?", nearest.join(", ")) }
 }
 
 /// Why bytes per token do not describe a cache with windows.

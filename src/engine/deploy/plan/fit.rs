@@ -210,12 +210,12 @@ mod tests {
         let small = SizingInput { page: REGULAR_PAGE_BYTES, group_segment: 8 << 20, ..wanted(8) };
         let none = fit(&small, SearchedSizes::L2, &host(1 << 44)).unwrap();
         assert!(matches!(none, FitResult::Nothing { ref need, .. } if need.rejected_segment == Some(1 << 20)));
-        // 128 ranks need 2 GiB for 16 MiB each.
-        let many = SizingInput { page: REGULAR_PAGE_BYTES, ..wanted(128) };
+        // 64 ranks need 1 GiB for 16 MiB each.
+        let many = SizingInput { page: REGULAR_PAGE_BYTES, ..wanted(64) };
         let FitResult::Nothing { smallest, .. } = fit(&many, SearchedSizes::Segment, &host(0)).unwrap() else {
             panic!("it fits")
         };
-        assert_eq!(smallest.group_segment, 2 << 30);
+        assert_eq!(smallest.group_segment, 1 << 30);
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_result_fits_and_one_unit_more_does_not(
-            memory in 0u64..1 << 42, pages in 0u64..1 << 19, is_fixed: bool, tp_shift in 0u32..8, is_regular: bool,
+            memory in 0u64..1 << 42, pages in 0u64..1 << 19, is_fixed: bool, tp_shift in 0u32..7, is_regular: bool,
             searched in prop::sample::select(vec![SearchedSizes::Balanced, SearchedSizes::L2, SearchedSizes::Segment]),
             gb in 1u64..200, segment in 0u64..1 << 39, is_large: bool, has_ratio: bool,
         ) {

@@ -173,9 +173,12 @@ pub fn selected_ratio(wanted: &SizingInput, geometry: &Geometry) -> Result<Optio
 
 fn shapes(wanted: &SizingInput, geometry: &Geometry) -> Result<Vec<Vec<PoolShape>>, SizingError> {
     let layout = &wanted.layout;
+    geometry.check_tp(layout.attention_tp())?;
     let of = |stage| {
         let range = layout.layers_of_stage(geometry.layers.len(), stage)?;
-        geometry.pools(range, layout.attention_tp(), wanted.cache)
+        let shapes = geometry.pools(range, layout.attention_tp(), wanted.cache)?;
+        let has_anchor = shapes.iter().any(|shape| shape.kind == PoolKind::Kv) || geometry.compressed.is_some();
+        if has_anchor { Ok(shapes) } else { Err(SizingError::NoAttention) }
     };
     (0..layout.pp()).map(of).collect()
 }
@@ -322,6 +325,9 @@ fn rank_pools(
             }
             _ => (padded(units.tokens), padded(units.tokens) * page),
         };
+        if count == 0 {
+            return Err(SizingError::EmptyPool { pool: shape.kind.name() });
+        }
         if count > UNITS_MAX {
             return Err(SizingError::TooLarge { what: "the L2 pool size" });
         }

@@ -181,12 +181,32 @@ fn layers_without_entries_have_no_pool() {
     assert_eq!((split.pools[0].layers, split.pools[1].layers), (1, 2));
 }
 
+#[test]
+fn sglang_splits_heads_or_copies_one() {
+    let geometry = |heads, kv_heads| Geometry {
+        attention_heads: Some(heads),
+        ..Geometry::uniform(1, TokenRow::Heads { kv_heads, head_dim: 128, v_head_dim: 128 })
+    };
+    for (heads, kv, tp, is_valid) in [
+        (64, 8, 8, true),
+        (64, 8, 16, true),
+        (64, 4, 8, true),
+        (28, 4, 8, false),
+        (64, 8, 128, false),
+        (60, 10, 4, false),
+        (48, 3, 4, false),
+    ] {
+        assert_eq!(geometry(heads, kv).check_tp(tp).is_ok(), is_valid, "{heads} {kv} {tp}");
+    }
+}
+
 proptest! {
     #[test]
     fn the_pool_exceeds_the_size_by_at_most_a_page(
         gb in 1u64..2_000, page in 1u64..512, tp in 1u64..9, layers in 1u64..130, kv in 1u64..33
     ) {
         let geometry = Geometry::uniform(layers, TokenRow::Heads { kv_heads: kv, head_dim: 128, v_head_dim: 128 });
+        prop_assume!(geometry.check_tp(tp).is_ok());
         let pool = rank(&input(tp, page, L2Size::Gb(gb)), &geometry).pools.remove(0);
         let l2_size = gb * 1_000_000_000;
         let page_bytes = page * pool.unit_bytes;

@@ -49,7 +49,7 @@ const QUANTIZED_BY_OWNER: &[(&str, &str)] = &[("nvidia/", "-fp8")];
 
 /// `name` without what does not affect the cache, in lower case.
 pub(super) fn plain(name: &str) -> String {
-    let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name);
+    let last = name.trim().trim_end_matches('/').rsplit('/').next().unwrap_or(name);
     let mut text = last.to_ascii_lowercase().replace(['_', ' '], "-");
     // Copies on other hubs repeat the owner: `unsloth--Qwen3-8B`.
     if let Some((_, rest)) = text.rsplit_once("--") {
@@ -68,7 +68,11 @@ pub(super) fn plain(name: &str) -> String {
 pub(super) fn may_have_fp8_cache(name: &str) -> bool {
     let text = name.to_ascii_lowercase().replace('_', "-").replace("--", "/");
     let text = text.strip_prefix("models/").unwrap_or(&text);
-    QUANTIZED.iter().any(|tail| text.contains(tail))
+    let has_owner = text.contains('/');
+    let is_theirs = |name: &str| !has_owner && text.starts_with(name) && text.contains("-fp8");
+    // Without an owner, the name of a checkpoint of NVIDIA.
+    ["nvidia-", "nemotron-", "llama-"].iter().any(|name| is_theirs(name))
+        || QUANTIZED.iter().any(|tail| text.contains(tail))
         || QUANTIZED_BY_OWNER.iter().any(|(owner, tail)| text.starts_with(owner) && text.contains(tail))
 }
 
@@ -107,6 +111,7 @@ mod tests {
         for name in ["nvidia/DeepSeek-R1-0528-NVFP4", "nvidia/Llama-3.1-70B-Instruct-FP8", "amd/Llama-3.1-8B-FP8-KV"] {
             assert!(may_have_fp8_cache(name), "{name}");
         }
+        assert!(may_have_fp8_cache("NVIDIA-Nemotron-3-Nano-30B-A3B-FP8"));
         assert!(may_have_fp8_cache("models--nvidia--Llama-3.1-70B-Instruct-FP8"));
         assert!(!may_have_fp8_cache("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8"));
     }

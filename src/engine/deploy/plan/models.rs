@@ -56,10 +56,14 @@ pub fn by_name(name: &str) -> Result<&'static KnownModel, SizingError> {
     let wanted = plain(name);
     let found = MODELS.iter().find(|model| model.names.iter().any(|known| plain(known) == wanted));
     found.ok_or_else(|| {
-        let mut names: Vec<&String> = MODELS.iter().flat_map(|model| &model.names).collect();
+        let names = MODELS.iter().flat_map(|model| &model.names);
+        let mut names: Vec<(usize, &String)> =
+            names.map(|known| (strsim::levenshtein(&plain(known), &wanted), known)).collect();
         // The sort is stable, so ties keep the table's order.
-        names.sort_by_key(|known| strsim::levenshtein(&plain(known), &wanted));
-        let nearest = names.into_iter().take(NEAREST).cloned().collect();
+        names.sort_by_key(|(distance, _)| *distance);
+        // Names that differ in more than half of their length are not similar.
+        let similar = names.into_iter().filter(|(distance, _)| distance * 2 <= wanted.chars().count());
+        let nearest = similar.take(NEAREST).map(|(_, known)| known.clone()).collect();
         SizingError::UnknownModel { name: name.to_owned(), nearest }
     })
 }

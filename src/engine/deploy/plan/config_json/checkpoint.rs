@@ -33,14 +33,19 @@ fn is_fp8(quantization: Fields<'_>) -> bool {
     if !method.starts_with("modelopt") && method != "fp8" {
         return false;
     }
+    if method != "fp8" && quantization.text("kv_cache_scheme").is_some_and(is_named_fp8) {
+        return true;
+    }
     let scheme = quantization.object("kv_cache_scheme").filter(|_| method != "fp8");
     if let Some(scheme) = scheme {
         return scheme.text("type") == Some("float") && scheme.get("num_bits").and_then(Value::as_u64) == Some(8);
     }
-    let named = |fields: Fields<'_>| {
-        fields.text("kv_cache_quant_algo").is_some_and(|algorithm| algorithm.eq_ignore_ascii_case("fp8"))
-    };
+    let named = |fields: Fields<'_>| fields.text("kv_cache_quant_algo").is_some_and(is_named_fp8);
     named(quantization) || quantization.object("quantization").is_some_and(named)
+}
+
+fn is_named_fp8(text: &str) -> bool {
+    text.eq_ignore_ascii_case("fp8")
 }
 
 #[cfg(test)]

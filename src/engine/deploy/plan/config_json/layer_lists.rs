@@ -40,7 +40,7 @@ pub(super) fn by_number(
 /// `first`.
 ///
 /// # Errors
-/// The field is missing, or has a number that is no layer's.
+/// The field is missing, or has a number outside the model's layers.
 pub(super) fn numbered(
     model: Fields<'_>,
     field: &'static str,

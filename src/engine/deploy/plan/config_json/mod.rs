@@ -96,7 +96,9 @@ pub fn of_object(top: &Map<String, Value>) -> Result<Geometry, SizingError> {
     if geometry.layers.is_empty() {
         return Err(SizingError::ConfigField { field: "num_hidden_layers" });
     }
-    geometry.has_stages = STAGED.contains(&architecture) && geometry.passes == 1;
+    let is_key_index = matches!(geometry.index, Some(IndexRow::Keys { .. }));
+    geometry.has_stages = STAGED.contains(&architecture) && geometry.passes == 1 && !is_key_index;
+    geometry.attention_heads = heads::attention_heads(model)?;
     Ok(geometry)
 }
 
@@ -137,6 +139,10 @@ const OTHER_KINDS: &[&str] = &[
 ];
 
 fn uniform_heads(top: Fields<'_>, model: Fields<'_>) -> Result<Geometry, SizingError> {
+    // SGLang splits the layers of any architecture with this field.
+    if model.is_true("is_hybrid_swa") {
+        return Err(SizingError::ConfigField { field: "is_hybrid_swa" });
+    }
     // SGLang would ignore such a field. A file with one was not written for this architecture.
     if let Some(field) = OTHER_KINDS.iter().find(|field| model.get(field).is_some()) {
         return Err(SizingError::ConfigField { field });

@@ -67,6 +67,8 @@ pub struct Geometry {
     pub passes: u64,
     /// Whether SGLang can split the layers into pipeline stages.
     pub has_stages: bool,
+    /// `num_attention_heads`, if it is stated.
+    pub attention_heads: Option<u64>,
     /// The entry of a token in a full attention layer.
     pub full: TokenRow,
     /// The entry of a token in a window layer.
@@ -101,6 +103,7 @@ impl Geometry {
             layers,
             passes: 1,
             has_stages: true,
+            attention_heads: None,
             full: row,
             window: row,
             index: None,
@@ -148,6 +151,30 @@ impl Geometry {
         if self.has_windows() { Err(SizingError::NotPerToken { why: SLIDING }) } else { Ok(()) }
     }
 
+    /// Returns an error if SGLang cannot split the heads across `attention_tp` ranks.
+    ///
+    /// Source: `sglang/srt/layers/linear.py`, `QKVParallelLinear`: each rank has as many attention
+    /// heads, and either as many KV heads or a copy of one.
+    ///
+    /// # Errors
+    /// The number of heads is not divisible.
+    pub fn check_tp(&self, attention_tp: u64) -> Result<(), SizingError> {
+        let divisible = |what, value: u64| {
+            let by = "the attention TP size";
+            let is_split = value.is_multiple_of(attention_tp.max(1));
+            if is_split { Ok(()) } else { Err(SizingError::NotDivisible { what, value, by, divisor: attention_tp }) }
+        };
+        if let Some(heads) = self.attention_heads {
+            divisible("num_attention_heads", heads)?;
+        }
+        match self.full {
+            TokenRow::Heads { kv_heads, .. } if !attention_tp.is_multiple_of(kv_heads.max(1)) => {
+                divisible("the number of KV heads", kv_heads)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether layers own an index (sparse attention).
     pub fn is_sparse(&self) -> bool {
         self.index.is_some()
@@ -184,7 +211,7 @@ impl Geometry {
             TokenRow::Latent { .. } => false,
         };
         match layout {
-            "page_head" => !self.has_states() && is_equal(self.full) && is_equal(self.window),
+            "page_head" => !self.has_states() && !self.is_sparse() && is_equal(self.full) && is_equal(self.window),
             "page_first_kv_split" => self.is_latent(),
             _ => true,
         }
