@@ -143,7 +143,9 @@ def server_args(case, model):
 
 def pool_builder(case, model, args, device, draft=False):
     dtype = torch.float8_e4m3fn if case.dtype == "fp8_e4m3" or configs.is_deepseek_v4(model.hf_config) else torch.bfloat16
-    stand_in = types.SimpleNamespace()  # instead of the loaded model: all layers are on this stage
+    # Instead of the loaded model: all layers are on this stage. A looped model counts each layer once.
+    is_looped = not draft and getattr(model.hf_text_config, "num_loops", 1) > 1
+    stand_in = types.SimpleNamespace(end_layer=model.num_hidden_layers) if is_looped else types.SimpleNamespace()
     return configurator.KVCacheConfigurator(
         device=device, gpu_id=0, attn_dp_size=1, pp_size=1, pp_group=None, model=stand_in, model_config=model,
         server_args=args, kv_cache_dtype=dtype, model_dtype=torch.bfloat16, page_size=case.page,

@@ -28,9 +28,10 @@ impl From<SizingError> for Failure {
     fn from(error: SizingError) -> Failure {
         let failure = Failure::usage(error.to_string());
         match error {
-            SizingError::UnknownModel { .. } => {
+            SizingError::UnknownModel { nearest, .. } if !nearest.is_empty() => {
                 failure.next("use one of these names, or the path of the model's config.json")
             }
+            SizingError::UnknownModel { .. } => failure.next("use the path of the model's config.json"),
             SizingError::NotASize { reader: "SGLang's --hicache-size", .. } => failure.next(
                 "set --hicache-size to 64 for 64 GB, or to 64gb for 64 GiB (the format of upstream's sizing script)",
             ),

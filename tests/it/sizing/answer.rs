@@ -276,6 +276,7 @@ fn invalid_arguments_are_one_line_and_exit_with_2() {
         ("--hicache-size 1 --tp-size 4 --dp-size 2 --nnodes 2", "requires DP attention"),
         ("--hicache-size 1 --model Qwen4-32B", "did you mean Qwen3-32B"),
         ("--hicache-size 1 --model phi-4 --tp-size 8", "the number of KV heads (10)"),
+        ("--hicache-size 1 --model ai21labs/Jamba-v0.1", "next: use the path of the model's config.json"),
         ("--hicache-size 1 --model ./nothing.json", "cannot read a file of the model"),
         ("--hicache-size 1 --model Qwen3-8B --pp-size 64", "exceed the model's 36 layers"),
         ("--hicache-size 1 --kv-cache-dtype fp4_mx_block16", "rejects FP4 caches"),

@@ -66,7 +66,7 @@ pub fn of_object(top: &Map<String, Value>) -> Result<Geometry, SizingError> {
         Family::HeadsOrSparseLatent if model.get("kv_lora_rank").is_none() => uniform_heads(top, model)?,
         Family::HeadsOrSparseLatent => sparse_latent(model)?,
         Family::Looped(field) => {
-            let passes = model.number(field)?.unwrap_or(1);
+            let passes = model.number(field)?.ok_or(SizingError::ConfigField { field })?;
             Geometry { passes, ..uniform_heads(top, model)? }
         }
         Family::Latent => Geometry::uniform(layer_count(model)?, latent::row(model, false)?),
@@ -124,7 +124,6 @@ fn layer_count(model: Fields<'_>) -> Result<u64, SizingError> {
 
 /// Fields that only caches of other kinds have.
 const OTHER_KINDS: &[&str] = &[
-    "attn_type_list",
     "compress_ratios",
     "conv_L_cache",
     "hybrid_override_pattern",
@@ -142,6 +141,11 @@ fn uniform_heads(top: Fields<'_>, model: Fields<'_>) -> Result<Geometry, SizingE
     // SGLang splits the layers of any architecture with this field.
     if model.is_true("is_hybrid_swa") {
         return Err(SizingError::ConfigField { field: "is_hybrid_swa" });
+    }
+    // MiniMax-M2 has the field of its predecessors, with full attention (1) in all layers.
+    let is_full = |kinds: &Value| kinds.as_array().is_some_and(|kinds| kinds.iter().all(|kind| *kind == 1));
+    if model.get("attn_type_list").is_some_and(|kinds| !is_full(kinds)) {
+        return Err(SizingError::ConfigField { field: "attn_type_list" });
     }
     // SGLang would ignore such a field. A file with one was not written for this architecture.
     if let Some(field) = OTHER_KINDS.iter().find(|field| model.get(field).is_some()) {

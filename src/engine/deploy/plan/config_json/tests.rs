@@ -239,6 +239,27 @@ fn an_absent_size_is_named() {
     assert!(named > 300, "{named}");
 }
 
+#[test]
+fn fields_of_other_kinds_are_named() {
+    let with = |architecture: &str, field: &str, value: Value| {
+        let config = serde_json::json!({
+            "architectures": [architecture], "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 2,
+            field: value,
+        });
+        of_object(config.as_object().unwrap())
+    };
+    let minimax = |kinds: Value| with("MiniMaxM2ForCausalLM", "attn_type_list", kinds);
+    assert_eq!(minimax(serde_json::json!([1, 1])).unwrap(), minimax(Value::Null).unwrap());
+    for kinds in [serde_json::json!([1, 0]), serde_json::json!(1)] {
+        assert!(matches!(minimax(kinds), Err(SizingError::ConfigField { field: "attn_type_list" })));
+    }
+    let latent = with("Qwen3ForCausalLM", "kv_lora_rank", 512.into());
+    assert!(matches!(latent, Err(SizingError::ConfigField { field: "kv_lora_rank" })));
+    let looped = |loops: Value| with("NanbeigeForCausalLM", "num_loops", loops);
+    assert_eq!(looped(2.into()).unwrap().passes, 2);
+    assert!(matches!(looped(Value::Null), Err(SizingError::ConfigField { field: "num_loops" })));
+}
+
 proptest! {
     #[test]
     fn arbitrary_text_does_not_panic(text in ".{0,200}") {
