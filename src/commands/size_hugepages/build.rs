@@ -209,7 +209,7 @@ fn model_caveats(args: &Args, request: &SizingRequest, report: &SizingReport) ->
     if let Some(live) = states.live_prefixes.filter(|live| *live > states.prefixes) {
         let remedy = match states.live_prefixes_gb {
             Some(gb) if report.ranks.iter().any(|rank| rank.pools_are_estimates) => {
-                format!("about --hicache-size {gb} keeps all of them")
+                format!("About --hicache-size {gb} keeps all of them")
             }
             Some(gb) => format!("--hicache-size {gb} keeps all of them"),
             None => "No size keeps all of them".to_owned(),

@@ -7,8 +7,8 @@ pub(crate) struct PoolArgs {
     /// SGLang's share of --device-pool-tokens]
     #[arg(long, value_name = "N", requires_all = ["device_pool_tokens", "model"])]
     pub(crate) device_swa_tokens: Option<u64>,
-    /// State slots on the device, for models with a state per prefix (max_mamba_cache_size in
-    /// SGLang's log)
+    /// Number of state slots on the device, for models with a state per prefix
+    /// (max_mamba_cache_size in SGLang's log)
     #[arg(long, value_name = "N", requires = "model")]
     pub(crate) device_mamba_slots: Option<u64>,
     /// Part of the available memory for SGLang's automatic L2 size (above 0, up to 1), with
@@ -21,11 +21,12 @@ pub(crate) struct PoolArgs {
     /// Type of the temporal state: float32, bfloat16 or float16 [default: that of the model]
     #[arg(long, value_name = "TYPE", value_parser = ["float32", "bfloat16", "float16"], requires = "model")]
     pub(crate) mamba_ssm_dtype: Option<String>,
-    /// Prefixes whose states should stay in L2, to show the size that avoids a hit rate of 0
+    /// Number of prefixes whose states should stay in L2, to show the size that avoids a hit rate
+    /// of 0
     #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) live_prefixes: Option<u64>,
-    /// State slots per prefix [default: one per chunk of 8192 tokens in --conversation-tokens, and
-    /// one]
+    /// Number of state slots per prefix [default: one per chunk of 8192 tokens in
+    /// --conversation-tokens, plus one]
     #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) states_per_prefix: Option<u64>,
 }
