@@ -44,7 +44,7 @@ impl SizingReport {
         let nodes = nodes(args, request, host, &need);
         let client = need.ranks.first().map(|rank| rank.client);
         let hicache_bytes = match wanted.l2_size {
-            L2Size::Gb(gb) => Some(gb.saturating_mul(1_000_000_000)),
+            L2Size::Gb(gb) => Some(gb.saturating_mul(host_pool::GB)),
             L2Size::Ratio { .. } | L2Size::Auto { .. } => None,
         };
         let available_bytes = host.memory.map(|memory| memory.saturating_sub(host.to_reserve(&need.most)));

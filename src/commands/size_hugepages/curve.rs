@@ -110,7 +110,7 @@ impl TokenScale {
             hit_rate: rate(curve, blocks),
             hicache_gb: self
                 .l2_token_bytes
-                .map(|own| narrow(bytes(own).div_ceil(1_000_000_000 * u128::from(self.dcp)))),
+                .map(|own| narrow(bytes(own).div_ceil(u128::from(host_pool::GB) * u128::from(self.dcp)))),
             segment_bytes: self
                 .stored
                 .map(|page| narrow((bytes(page.token_bytes) * 100).div_ceil(u128::from(FILLED_PERCENT)))),

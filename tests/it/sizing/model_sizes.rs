@@ -9,7 +9,7 @@ use mcctl::engine::plan::geometry::{Geometry, KeptTokens, PoolKind, PoolShape};
 use mcctl::engine::plan::host_pool::{L2Size, RankPools, pools};
 use mcctl::engine::plan::layout::ParallelLayout;
 use mcctl::engine::plan::models::{KnownModel, models};
-use mcctl::engine::plan::sizing_input::{DevicePools, REGION_BYTES, Services, SizingInput};
+use mcctl::engine::plan::sizing_input::SizingInput;
 use mcctl::engine::plan::tiers::stored_objects;
 
 /// Set this variable to write the page.
@@ -38,21 +38,8 @@ fn input(geometry: &Geometry) -> SizingInput {
     } else {
         (PAGE, L2Size::Gb(GB))
     };
-    SizingInput {
-        layout: ParallelLayout::new(tp(geometry), 1, 1, false, 1).unwrap(),
-        geometry: None,
-        cache: geometry.auto_cache(),
-        page_size,
-        l2_size,
-        device: DevicePools::default(),
-        group_segment: 0,
-        arena: 0,
-        page: 2 << 20,
-        default_page: 2 << 20,
-        nic_nodes: 0,
-        region: REGION_BYTES,
-        services: Services::default(),
-    }
+    let layout = ParallelLayout::new(tp(geometry), 1, 1, false, 1).unwrap();
+    SizingInput { cache: geometry.auto_cache(), page_size, ..SizingInput::new(layout, l2_size) }
 }
 
 fn shapes(geometry: &Geometry, tp: u64) -> Result<Vec<PoolShape>, SizingError> {

@@ -2,7 +2,7 @@
 
 use crate::plan::SizingError;
 use crate::plan::client::{GIB1, HugePageCount, MIB2, PLAIN_SEGMENT_BYTES_MIN};
-use crate::plan::host_pool::L2Size;
+use crate::plan::host_pool::{GB, L2Size};
 use crate::plan::need::{MemoryNeed, need};
 use crate::plan::sizing_input::SizingInput;
 
@@ -82,7 +82,7 @@ pub fn fit(
 ) -> Result<FitResult, SizingError> {
     let divisor = wanted.layout.attention_tp() * wanted.layout.pp();
     let sizes = |units: u64| {
-        let balanced = u128::from(units) * 1_000_000_000 * u128::from(divisor);
+        let balanced = u128::from(units) * u128::from(GB) * u128::from(divisor);
         let (l2_size, segment) = match searched {
             SearchedSizes::Balanced => (L2Size::Gb(units), (balanced >> 30).max(1) << 30),
             SearchedSizes::L2 => (L2Size::Gb(units), u128::from(wanted.group_segment)),
@@ -122,27 +122,15 @@ pub fn fit(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::geometry::CacheType;
     use crate::plan::layout::ParallelLayout;
     use crate::plan::models;
-    use crate::plan::sizing_input::{DevicePools, REGULAR_PAGE_BYTES, Services};
+    use crate::plan::sizing_input::REGULAR_PAGE_BYTES;
     use proptest::prelude::*;
 
     fn wanted(tp: u64) -> SizingInput {
         SizingInput {
-            layout: ParallelLayout::new(tp, 1, 1, false, 1).unwrap(),
             geometry: Some(models::by_name("Qwen3-32B").unwrap().geometry.clone()),
-            cache: CacheType::Half,
-            page_size: 64,
-            l2_size: L2Size::Gb(1),
-            device: DevicePools::default(),
-            group_segment: 0,
-            arena: 0,
-            page: MIB2,
-            default_page: MIB2,
-            nic_nodes: 0,
-            region: crate::plan::sizing_input::REGION_BYTES,
-            services: Services::default(),
+            ..SizingInput::new(ParallelLayout::new(tp, 1, 1, false, 1).unwrap(), L2Size::Gb(1))
         }
     }
 
@@ -248,7 +236,7 @@ mod tests {
             let carries = |units: u64| {
                 let sized = match searched {
                     SearchedSizes::Balanced => {
-                        let bytes = (units * 1_000_000_000) << tp_shift;
+                        let bytes = (units * GB) << tp_shift;
                         SizingInput { l2_size: L2Size::Gb(units), group_segment: (bytes >> 30).max(1) << 30, ..wanted.clone() }
                     }
                     SearchedSizes::L2 => SizingInput { l2_size: L2Size::Gb(units), ..wanted.clone() },

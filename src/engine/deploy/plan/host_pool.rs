@@ -99,8 +99,8 @@ impl RankPools {
 pub const DEVICE_UNITS_MAX: u64 = 1 << 40;
 /// Maximum number of units: 2^48 one-byte tokens fill a host's address space.
 const UNITS_MAX: u128 = 1 << 48;
-/// One GB in SGLang, in bytes.
-const GB: u64 = 1_000_000_000;
+/// One GB of `--hicache-size`, in bytes.
+pub const GB: u64 = 1_000_000_000;
 
 /// `units` times `ratio`, rounded down.
 fn scaled(units: u64, ratio: f64) -> Result<u64, SizingError> {
@@ -174,13 +174,10 @@ pub fn selected_ratio(wanted: &SizingInput, geometry: &Geometry) -> Result<Optio
 fn shapes(wanted: &SizingInput, geometry: &Geometry) -> Result<Vec<Vec<PoolShape>>, SizingError> {
     let layout = &wanted.layout;
     geometry.check_tp(layout.attention_tp())?;
-    let of = |stage| {
-        let range = layout.layers_of_stage(geometry.layers.len(), stage)?;
-        let shapes = geometry.pools(range, layout.attention_tp(), wanted.cache)?;
-        let has_anchor = shapes.iter().any(|shape| shape.kind == PoolKind::Kv) || geometry.compressed.is_some();
-        if has_anchor { Ok(shapes) } else { Err(SizingError::NoAttention) }
-    };
-    (0..layout.pp()).map(of).collect()
+    let stages = geometry.pools_of_stages(layout, wanted.cache)?;
+    let has_anchor = |shapes: &Vec<PoolShape>| shapes.iter().any(|shape| shape.kind == PoolKind::Kv);
+    let is_valid = geometry.compressed.is_some() || stages.iter().all(has_anchor);
+    if is_valid { Ok(stages) } else { Err(SizingError::NoAttention) }
 }
 
 /// Units per pool before padding, and whether they are exact.

@@ -5,25 +5,11 @@ use crate::plan::config_json;
 use crate::plan::geometry::{CacheType, TokenRow};
 use crate::plan::layout::ParallelLayout;
 use crate::plan::models;
-use crate::plan::sizing_input::{DevicePools, REGION_BYTES, Services};
+use crate::plan::sizing_input::DevicePools;
 use proptest::prelude::*;
 
 fn input(tp: u64, page: u64, l2_size: L2Size) -> SizingInput {
-    SizingInput {
-        layout: ParallelLayout::new(tp, 1, 1, false, 1).unwrap(),
-        geometry: None,
-        cache: CacheType::Half,
-        page_size: page,
-        l2_size,
-        device: DevicePools::default(),
-        group_segment: 0,
-        arena: 0,
-        page: 2 << 20,
-        default_page: 2 << 20,
-        nic_nodes: 0,
-        region: REGION_BYTES,
-        services: Services::default(),
-    }
+    SizingInput { page_size: page, ..SizingInput::new(ParallelLayout::new(tp, 1, 1, false, 1).unwrap(), l2_size) }
 }
 
 fn known(model: &str) -> &'static Geometry {

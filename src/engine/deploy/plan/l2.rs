@@ -2,7 +2,7 @@
 
 use crate::plan::SizingError;
 use crate::plan::error::narrow;
-use crate::plan::host_pool::{self, HostPool, L2Size, RankPools};
+use crate::plan::host_pool::{self, GB, HostPool, L2Size, RankPools};
 use crate::plan::models::models;
 use crate::plan::sizing_input::SizingInput;
 
@@ -86,7 +86,7 @@ fn known(rank: RankPools, wanted: &SizingInput) -> L2Memory {
 /// Bounds over all known models.
 fn unknown(wanted: &SizingInput) -> Result<Vec<L2Memory>, SizingError> {
     let L2Size::Gb(gb) = wanted.l2_size else { return Err(SizingError::ConfigField { field: "model" }) };
-    let least = narrow(u128::from(gb) * 1_000_000_000, "the L2 pool size")?;
+    let least = narrow(u128::from(gb) * u128::from(GB), "the L2 pool size")?;
     let mut most = least;
     let mut largest = least;
     let mut buffers = 1;

@@ -85,28 +85,15 @@ pub fn size_for(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::geometry::CacheType;
     use crate::plan::layout::ParallelLayout;
     use crate::plan::models;
-    use crate::plan::sizing_input::{DevicePools, REGION_BYTES, Services};
+    use crate::plan::sizing_input::DevicePools;
     use proptest::prelude::*;
 
     fn input(gb: u64) -> SizingInput {
-        SizingInput {
-            layout: ParallelLayout::new(4, 1, 1, false, 1).unwrap(),
-            geometry: None,
-            cache: CacheType::Half,
-            page_size: 64,
-            l2_size: L2Size::Gb(gb),
-            device: DevicePools { tokens: Some(1_000_000), slots: Some(500), ..DevicePools::default() },
-            group_segment: 0,
-            arena: 0,
-            page: 2 << 20,
-            default_page: 2 << 20,
-            nic_nodes: 0,
-            region: REGION_BYTES,
-            services: Services::default(),
-        }
+        let device = DevicePools { tokens: Some(1_000_000), slots: Some(500), ..DevicePools::default() };
+        let layout = ParallelLayout::new(4, 1, 1, false, 1).unwrap();
+        SizingInput { device, ..SizingInput::new(layout, L2Size::Gb(gb)) }
     }
 
     #[test]

@@ -239,28 +239,18 @@ fn rank(stage: u64, l2: L2Memory, client: ClientMemory, wanted: &SizingInput) ->
 mod tests {
     use super::*;
     use crate::plan::client::{GIB1, MIB2};
-    use crate::plan::geometry::CacheType;
     use crate::plan::host_pool::L2Size;
     use crate::plan::layout::ParallelLayout;
     use crate::plan::models::{self, KnownModel};
-    use crate::plan::sizing_input::{DevicePools, REGION_BYTES, Services};
+    use crate::plan::sizing_input::{REGION_BYTES, Services};
     use proptest::prelude::*;
 
     fn wanted(model: Option<&str>, tp: u64, gb: u64, segment: u64, arena: u64) -> SizingInput {
         SizingInput {
-            layout: ParallelLayout::new(tp, 1, 1, false, 1).unwrap(),
             geometry: model.map(|name| models::by_name(name).unwrap().geometry.clone()),
-            cache: CacheType::Half,
-            page_size: 64,
-            l2_size: L2Size::Gb(gb),
-            device: DevicePools::default(),
             group_segment: segment,
             arena,
-            page: MIB2,
-            default_page: MIB2,
-            nic_nodes: 0,
-            region: REGION_BYTES,
-            services: Services::default(),
+            ..SizingInput::new(ParallelLayout::new(tp, 1, 1, false, 1).unwrap(), L2Size::Gb(gb))
         }
     }
 

@@ -2,10 +2,9 @@
 //! the setting. A number with a unit is interpreted in powers of 1024, as in upstream's sizing
 //! script, and converted to text that the program accepts.
 
+use crate::plan::host_pool::GB;
 use crate::plan::{SizingError, size_text, upstream};
 
-/// One GB in SGLang, in bytes.
-const GB: u64 = 1_000_000_000;
 /// Maximum size, in bytes: the address space.
 const BYTES_MAX: u128 = 1 << 57;
 

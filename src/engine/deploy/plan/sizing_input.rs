@@ -1,5 +1,6 @@
 //! The deployment to size: its layout, its model's cache, and the sizes that its owner chose.
 
+use crate::plan::client::MIB2;
 use crate::plan::geometry::{CacheType, Geometry};
 use crate::plan::host_pool::L2Size;
 use crate::plan::layout::ParallelLayout;
@@ -65,6 +66,26 @@ pub struct SizingInput {
 }
 
 impl SizingInput {
+    /// A deployment of L2 alone, without segments, arena and services: pages of 64 tokens in bf16,
+    /// and 2 MiB huge pages.
+    pub fn new(layout: ParallelLayout, l2_size: L2Size) -> SizingInput {
+        SizingInput {
+            layout,
+            geometry: None,
+            cache: CacheType::Half,
+            page_size: 64,
+            l2_size,
+            device: DevicePools::default(),
+            group_segment: 0,
+            arena: 0,
+            page: MIB2,
+            default_page: MIB2,
+            nic_nodes: 0,
+            region: REGION_BYTES,
+            services: Services::default(),
+        }
+    }
+
     /// Whether the deployment uses huge pages.
     pub fn uses_hugepages(&self) -> bool {
         self.page != REGULAR_PAGE_BYTES

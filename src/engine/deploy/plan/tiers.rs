@@ -67,17 +67,14 @@ pub fn stored_objects(
     cache: CacheType,
 ) -> Result<Vec<StoredObjects>, SizingError> {
     let mut all: Vec<StoredObjects> = Vec::new();
-    for stage in 0..layout.pp() {
-        let range = layout.layers_of_stage(geometry.layers.len(), stage)?;
-        for shape in geometry.pools(range, layout.attention_tp(), cache)? {
-            for object in objects_of(&shape, page_size, geometry, layout)? {
-                match all.iter_mut().find(|known| (known.pool, &known.suffix) == (object.pool, &object.suffix)) {
-                    Some(known) => {
-                        known.objects = known.objects.saturating_add(object.objects);
-                        known.bytes = known.bytes.max(object.bytes);
-                    }
-                    None => all.push(object),
+    for shape in geometry.pools_of_stages(layout, cache)?.iter().flatten() {
+        for object in objects_of(shape, page_size, geometry, layout)? {
+            match all.iter_mut().find(|known| (known.pool, &known.suffix) == (object.pool, &object.suffix)) {
+                Some(known) => {
+                    known.objects = known.objects.saturating_add(object.objects);
+                    known.bytes = known.bytes.max(object.bytes);
                 }
+                None => all.push(object),
             }
         }
     }
@@ -107,12 +104,9 @@ pub fn unified_objects(
         return Ok(None);
     }
     let mut bytes = 0;
-    for stage in 0..layout.pp() {
-        let range = layout.layers_of_stage(geometry.layers.len(), stage)?;
-        for shape in geometry.pools(range, layout.attention_tp(), cache)? {
-            let own = u128::from(shape.unit_bytes()) * u128::from(page_size);
-            bytes = narrow(own, "the object size")?.max(bytes);
-        }
+    for shape in geometry.pools_of_stages(layout, cache)?.iter().flatten() {
+        let own = u128::from(shape.unit_bytes()) * u128::from(page_size);
+        bytes = narrow(own, "the object size")?.max(bytes);
     }
     Ok(Some((ranks.saturating_mul(layout.pp()), bytes)))
 }
@@ -185,12 +179,9 @@ pub fn stored_page(
         return Ok(None);
     }
     let mut token_bytes = 0u128;
-    for stage in 0..layout.pp() {
-        let range = layout.layers_of_stage(geometry.layers.len(), stage)?;
-        for shape in geometry.pools(range, layout.attention_tp(), cache)? {
-            let ranks = if shape.kind == PoolKind::Kv && !geometry.is_latent() { layout.attention_tp() } else { 1 };
-            token_bytes += u128::from(shape.unit_bytes()) * u128::from(ranks);
-        }
+    for shape in geometry.pools_of_stages(layout, cache)?.iter().flatten() {
+        let ranks = if shape.kind == PoolKind::Kv && !geometry.is_latent() { layout.attention_tp() } else { 1 };
+        token_bytes += u128::from(shape.unit_bytes()) * u128::from(ranks);
     }
     let objects = stored_objects(page_size, geometry, layout, cache)?;
     Ok(Some(StoredPage {

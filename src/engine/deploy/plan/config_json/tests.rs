@@ -6,7 +6,7 @@ use crate::plan::host_pool::L2Size;
 use crate::plan::layout::ParallelLayout;
 use crate::plan::live_prefixes::state_slots;
 use crate::plan::need::need;
-use crate::plan::sizing_input::{DevicePools, REGION_BYTES, Services, SizingInput};
+use crate::plan::sizing_input::{DevicePools, SizingInput};
 use crate::plan::tiers::stored_objects;
 use proptest::prelude::*;
 
@@ -169,19 +169,12 @@ fn use_all(config: &Map<String, Value>, tp: u64, l2_size: L2Size) {
     for cache in [CacheType::Half, CacheType::Fp8, CacheType::Fp8Plain, CacheType::Mxfp8] {
         let _ = geometry.pools(0..geometry.layers.len(), tp, cache);
         let wanted = SizingInput {
-            layout: ParallelLayout::new(tp, 1, 1, false, 1).unwrap(),
             geometry: Some(geometry.clone()),
             cache,
             page_size: if geometry.compressed.is_some() { 256 } else { 64 },
-            l2_size,
             device: DevicePools { tokens: Some(1 << 40), window_tokens: None, slots: Some(1 << 40) },
             group_segment: 1 << 34,
-            arena: 0,
-            page: 2 << 20,
-            default_page: 2 << 20,
-            nic_nodes: 0,
-            region: REGION_BYTES,
-            services: Services::default(),
+            ..SizingInput::new(ParallelLayout::new(tp, 1, 1, false, 1).unwrap(), l2_size)
         };
         let _ = need(&wanted);
         let _ = state_slots(&wanted, &geometry, 3);

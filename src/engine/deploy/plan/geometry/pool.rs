@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::plan::SizingError;
 use crate::plan::error::narrow;
 use crate::plan::geometry::{COMPRESSED_PAGE, CacheType, CompressedShape, Geometry, KeptTokens, Layer};
+use crate::plan::layout::ParallelLayout;
 
 /// A pool, named as in SGLang (`sglang/srt/mem_cache/hicache_storage.py`, `PoolName`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +131,22 @@ impl Geometry {
             pools.push(PoolShape { kind: PoolKind::Mamba, layers: states, buffers, tokens: 0 });
         }
         Ok(pools)
+    }
+
+    /// The pools of one rank per pipeline stage.
+    ///
+    /// # Errors
+    /// SGLang cannot split the model like this, or a product overflows.
+    pub fn pools_of_stages(
+        &self,
+        layout: &ParallelLayout,
+        cache: CacheType,
+    ) -> Result<Vec<Vec<PoolShape>>, SizingError> {
+        let of = |stage| {
+            let range = layout.layers_of_stage(self.layers.len(), stage)?;
+            self.pools(range, layout.attention_tp(), cache)
+        };
+        (0..layout.pp()).map(of).collect()
     }
 }
 
