@@ -22,6 +22,6 @@ pub use mcctl_transfer::topology;
 pub use {
     mcctl_base as base, mcctl_bench as bench, mcctl_deploy as deploy, mcctl_doctor as doctor,
     mcctl_election as election, mcctl_journal as journal, mcctl_load as load, mcctl_master as master,
-    mcctl_metadata as metadata, mcctl_sim as sim, mcctl_store as store, mcctl_sys as sys, mcctl_transfer as transfer,
-    mcctl_wire as wire,
+    mcctl_metadata as metadata, mcctl_sim as sim, mcctl_store as store, mcctl_sys as sys, mcctl_trace as trace,
+    mcctl_transfer as transfer, mcctl_wire as wire,
 };
