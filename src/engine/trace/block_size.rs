@@ -76,11 +76,12 @@ impl BlockSizes {
     }
 
     /// Returns the most plausible size of the range: the format's `conventional` size, otherwise
-    /// the largest power of two, otherwise the smallest size.
+    /// the largest power of two (the smallest if there is no upper bound), otherwise the smallest
+    /// size.
     pub fn preferred(self, conventional: Option<u64>) -> u64 {
         match conventional {
             Some(size) if self.contains(size) => size,
-            // Without an upper bound, every prompt has one block. The smallest power of two is then closest to the data.
+            // Without an upper bound, every prompt has one block.
             _ if self.max == u64::MAX => self.min.checked_next_power_of_two().unwrap_or(self.min),
             _ => {
                 let power = 1_u64 << self.max.ilog2();

@@ -256,6 +256,7 @@ impl<'a> TraceBuilder<'a> {
         if self.requests.is_empty() {
             return Err(match self.first_bad {
                 Some(first) if self.skipped == self.rows => TraceError::AllRowsBad { rows: self.rows, first },
+                _ if self.rows > 0 => TraceError::NoRequests { rows: self.rows },
                 _ => TraceError::Empty,
             });
         }

@@ -14,6 +14,9 @@ pub enum TraceError {
     Gzip,
     #[error("the trace is empty")]
     Empty,
+    /// No row has prompt tokens and a time.
+    #[error("none of the {rows} rows is a request with prompt tokens and a time")]
+    NoRequests { rows: u64 },
     /// The format is known, but sizes cannot be derived from it.
     #[error(transparent)]
     Refused(#[from] TraceRefusal),
@@ -45,6 +48,8 @@ pub enum TraceRefusal {
     NoPrefixes,
     #[error("the file is a records file of mcctl bench, not a trace")]
     BenchRecords,
+    #[error("the file has Dynamo's agentic format with a header row, which is not supported")]
+    DynamoAgentic,
     #[error("the file is one JSON array; a trace has one JSON object per line")]
     JsonArray,
 }

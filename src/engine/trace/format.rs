@@ -53,8 +53,8 @@ impl TraceFormat {
             request: None,
             reason: error.into(),
         })?;
-        if fields.bench_records {
-            return Err(TraceRefusal::BenchRecords.into());
+        if let Some(refusal) = fields.schema {
+            return Err(refusal.into());
         }
         let has = |name: &str| fields.names & bit(name) != 0;
         let format = if has("prefix_block_hashes") || has("prompt_tokens") && (has("startTime") || has("start_time")) {
@@ -182,8 +182,8 @@ fn bit(name: &str) -> u32 {
 /// Which of [`NAMES`] a row has.
 struct Fields {
     names: u32,
-    /// Whether `schema` is that of a records file.
-    bench_records: bool,
+    /// Why a file with this `schema` is refused, if it is.
+    schema: Option<TraceRefusal>,
 }
 
 impl<'de> Deserialize<'de> for Fields {
@@ -197,11 +197,15 @@ impl<'de> Deserialize<'de> for Fields {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Fields, A::Error> {
-                let mut fields = Fields { names: 0, bench_records: false };
+                let mut fields = Fields { names: 0, schema: None };
                 while let Some(name) = members.next_key::<String>()? {
                     if name == "schema" {
                         let value: &RawValue = members.next_value()?;
-                        fields.bench_records |= value.get().starts_with("\"mcctl.bench.record/");
+                        fields.schema = match value.get() {
+                            text if text.starts_with("\"mcctl.bench.record/") => Some(TraceRefusal::BenchRecords),
+                            text if text.starts_with("\"dynamo.agentic") => Some(TraceRefusal::DynamoAgentic),
+                            _ => None,
+                        };
                     } else if name == "metadata" {
                         let value: &RawValue = members.next_value()?;
                         if value.get().contains("prefix_block_hashes") {
@@ -253,6 +257,7 @@ mod tests {
             (r#"{"id": "x", "conversations": []}"#, TraceRefusal::ShareGpt),
             (r#"[{"hash_ids": [1]}]"#, TraceRefusal::JsonArray),
             (r#"{"schema": "mcctl.bench.record/1", "run": {}}"#, TraceRefusal::BenchRecords),
+            (r#"{"schema": "dynamo.agentic_mooncake", "block_size": 64}"#, TraceRefusal::DynamoAgentic),
         ];
         for (row, refusal) in refusals {
             assert!(matches!(TraceFormat::detect(row), Err(TraceError::Refused(found)) if found == refusal), "{row}");

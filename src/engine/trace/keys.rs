@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::prefix_key::PrefixKeys;
 use crate::request::{TracePrompt, TraceRequest};
 
-/// Largest shift: one bit of the key decides nothing any more.
+/// Maximum number of leading zero bits that a sample requires.
 const SHIFT_MAX: u32 = 63;
 
 /// The prefix keys of all requests, one request after the other.

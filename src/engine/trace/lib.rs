@@ -8,6 +8,7 @@
 //! - `builder`, `block_size`, `keys`, `prefix_key`, `sessions`, `times`: what all formats share
 //!
 //! The crate reads from a `BufRead`. It opens no file and reads no clock.
+#![forbid(unsafe_code)]
 
 mod bailian;
 mod block_size;

@@ -17,6 +17,8 @@ use crate::weka::{LiveSessions, WekaSession};
 
 /// Bytes between two calls of `progress`.
 const PROGRESS_BYTES: u64 = 1 << 20;
+/// Number of lines of an array to search for ShareGPT's members.
+const SHARE_GPT_LINES: usize = 10;
 /// The first bytes of a file compressed with gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -25,7 +27,8 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 pub struct TraceOptions {
     /// Tokens per block. By default, it is recorded in the trace or derived from it.
     pub block_tokens: Option<u64>,
-    /// Unit of the timestamps. By default, the format's unit.
+    /// Unit of the timestamps. By default, the format's unit. Absolute times (TraceLab, LiteLLM) do
+    /// not depend on it.
     pub time_unit: Option<TimeUnit>,
     /// Whether bad rows are skipped and counted. By default, a bad row is an error.
     pub skip_bad: bool,
@@ -52,7 +55,8 @@ pub struct Trace {
     pub common_sizes: Option<BlockSizes>,
     /// The requests in the order in which they are served: by time, otherwise in file order.
     pub requests: Vec<TraceRequest>,
-    /// Prefix keys, to which the requests refer.
+    /// Prefix keys, to which the requests refer. A request without keys in the sample has an empty
+    /// range, and a last block of 0 tokens.
     pub keys: Vec<u64>,
     /// A key is in `keys` if and only if its `sample_shift` most significant bits are 0.
     pub sample_shift: u32,
@@ -98,6 +102,10 @@ pub fn read(input: impl BufRead, options: &TraceOptions, mut progress: impl FnMu
                     reading.row(row.line, Ok(text))?;
                 }
                 Err(TraceError::Row(bad)) => broken.add(BadRow { line: row.line, ..bad }, options)?,
+                // The first row of an array may be just its bracket.
+                Err(TraceError::Refused(TraceRefusal::JsonArray)) if starts_with_conversations(&mut rows) => {
+                    return Err(TraceRefusal::ShareGpt.into());
+                }
                 Err(error) => return Err(error),
             },
         }
@@ -108,6 +116,14 @@ pub fn read(input: impl BufRead, options: &TraceOptions, mut progress: impl FnMu
         (None, Some(first)) => Err(TraceError::AllRowsBad { rows: broken.rows, first }),
         (None, None) => Err(TraceError::Empty),
     }
+}
+
+/// Returns whether one of the next lines has ShareGPT's member `conversations`.
+fn starts_with_conversations(rows: &mut RowReader<impl BufRead>) -> bool {
+    (0..SHARE_GPT_LINES).any(|_| match rows.next_row() {
+        Ok(Some(row)) => row.text.is_ok_and(|text| text.contains("\"conversations\"")),
+        _ => false,
+    })
 }
 
 /// Bad rows before the first valid one.
@@ -280,13 +296,16 @@ impl Trace {
             }
             return;
         }
-        self.caveats.extend(sessions.caveats());
-        let unit = options.time_unit.filter(|_| self.format != TraceFormat::LiteLlm).unwrap_or(self.format.time_unit());
+        // A spend log is not expected to be in order.
+        let ordered = |caveat: &TraceCaveat| !matches!(caveat, TraceCaveat::NotInTimeOrder { .. });
+        let is_log = self.format == TraceFormat::LiteLlm;
+        self.caveats.extend(sessions.caveats().filter(|caveat| !is_log || ordered(caveat)));
+        let unit = options.time_unit.filter(|_| !is_log).unwrap_or(self.format.time_unit());
         let times = || self.requests.iter().filter_map(|request| request.at);
         let first = times().fold(f64::INFINITY, f64::min);
         let last = times().fold(f64::NEG_INFINITY, f64::max);
         if options.time_unit.is_none()
-            && self.format != TraceFormat::LiteLlm
+            && !is_log
             && let Some((rate, other_rate)) = unit.doubt(self.requests.len(), last - first, !sessions.has_fractions())
         {
             self.caveats.push(TraceCaveat::TimeUnitDoubt { unit, rate, other_rate });

@@ -160,8 +160,6 @@ pub(crate) struct Rounds {
     sessions: HashMap<Box<str>, SessionId>,
     no_tokens: u64,
     no_time: u64,
-    latest: f64,
-    unordered: u64,
 }
 
 impl Rounds {
@@ -184,8 +182,6 @@ impl Rounds {
                 session
             }
         };
-        self.unordered += u64::from(at < self.latest);
-        self.latest = self.latest.max(at);
         self.rounds.push(Round {
             line,
             session,
@@ -228,9 +224,6 @@ impl Rounds {
                 output: round.output,
                 prompt: TracePrompt::Continued { prefix },
             });
-        }
-        if self.unordered > 0 {
-            trace.caveats.push(TraceCaveat::NotInTimeOrder { rows: self.unordered });
         }
         if self.no_tokens + self.no_time > 0 {
             let (no_tokens, no_time) = (self.no_tokens, self.no_time);
