@@ -93,7 +93,10 @@ impl<'a> TraceBuilder<'a> {
             return Err(bad.into());
         }
         self.skipped += 1;
-        self.first_bad.get_or_insert(bad);
+        // Block sizes are checked after later rows are parsed.
+        if self.first_bad.as_ref().is_none_or(|first| bad.line < first.line) {
+            self.first_bad = Some(bad);
+        }
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Request traces: one reader for each public format, and one type for all of them.
 //!
-//! - [`read`]: reads a whole trace for sizing
+//! - [`read()`]: reads a whole trace for sizing
 //! - [`TraceFormat`]: recognizes a format by its first row, and parses single rows
 //! - `request`: a recorded request, and which part of its prompt other requests share
 //! - `row`: a row of a format with one request per line

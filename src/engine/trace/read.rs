@@ -91,8 +91,8 @@ pub fn read(input: impl BufRead, options: &TraceOptions, mut progress: impl FnMu
             reported = bytes;
             progress(bytes);
         }
-        let line = rows.line();
-        let Some(row) = rows.next_row().map_err(|source| TraceError::Io { line: line + 1, source })? else { break };
+        let line = rows.next_line_number();
+        let Some(row) = rows.next_row().map_err(|source| TraceError::Io { line, source })? else { break };
         match (&mut reading, row.text) {
             (Some(reading), text) => reading.row(row.line, text)?,
             (None, Err(reason)) => broken.add(BadRow { line: row.line, request: None, reason }, options)?,

@@ -134,6 +134,26 @@ fn broken_rows_are_errors_or_skipped() {
 }
 
 #[test]
+fn first_bad_row_is_the_one_with_the_smallest_line() {
+    let bad = "{\"input_length\": 3, \"hash_ids\": [1, 2, 3, 4]}\n";
+    let trace = read_with([bad, MOONCAKE, "{\n"].concat(), &skipping()).expect("a trace");
+    assert_eq!((trace.skipped, trace.first_bad.expect("a bad row").line), (2, 1));
+}
+
+#[test]
+fn failure_of_the_input_has_a_line() {
+    struct Failing;
+    impl std::io::Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::other("no disk"))
+        }
+    }
+    let input = std::io::Read::chain(MOONCAKE.as_bytes(), Failing);
+    let failed = read(std::io::BufReader::new(input), &TraceOptions::default(), |_| {});
+    assert!(matches!(failed, Err(TraceError::Io { line: 5, .. })), "{failed:?}");
+}
+
+#[test]
 fn unusable_files_are_refused() {
     assert!(matches!(read_err(""), TraceError::Empty));
     assert!(matches!(read_err("\n \n"), TraceError::Empty));

@@ -48,9 +48,9 @@ impl<R: BufRead> RowReader<R> {
         self.bytes
     }
 
-    /// The current line, from 1.
-    pub(crate) fn line(&self) -> u64 {
-        self.lines.max(1)
+    /// The next line to read, from 1.
+    pub(crate) fn next_line_number(&self) -> u64 {
+        self.lines + 1
     }
 
     /// The next bytes, at least one unless the input has ended.
