@@ -7,17 +7,12 @@ mod apply;
 mod beside;
 mod build;
 pub mod compat;
-mod curve;
-mod curve_document;
-mod curve_html;
-mod curve_svg;
 mod deployment;
 mod host;
 mod max_fit;
 mod model;
 mod observed;
 mod paste;
-mod per_request;
 mod pool_args;
 mod pools_table;
 mod report;
@@ -25,7 +20,7 @@ mod request;
 mod settings;
 mod summary;
 mod table;
-mod trace_file;
+mod trace;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +32,7 @@ use crate::commands::size_hugepages::max_fit::FittedSizes;
 use crate::commands::size_hugepages::pool_args::PoolArgs;
 use crate::commands::size_hugepages::report::SizingReport;
 use crate::commands::size_hugepages::settings::SettingArgs;
+use crate::commands::size_hugepages::trace::args::TraceArgs;
 
 /// Describes how command-line sizes are interpreted, for `--help`.
 const SIZES_HELP: &str = "How sizes are interpreted (1gb = 1024^3 bytes, 1 GB = 10^9 bytes):
@@ -72,7 +68,7 @@ Exit codes, also of --max-fit:
 pub struct Args {
     /// Deployment file (.toml or .yaml) with all sizes: show what each of its hosts needs, and
     /// whether [host] in the file has it
-    #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "no_hugepages", "device_name", "master", "metadata_server", "hicache_mem_layout", "hicache_io_backend", "device_swa_tokens", "device_mamba_slots", "hicache_host_memory_fraction", "hicache_host_memory_mode", "mamba_ssm_dtype", "live_prefixes", "states_per_prefix", "conversation_tokens", "max_fit", "trace", "trace_block_tokens", "hit_rate", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat", "root"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["tp_size", "hicache_size", "hicache_ratio", "device_pool_tokens", "global_segment_size", "arena_pool_size", "hugepage_size", "available_hugetlb", "available_memory", "model", "page_size", "kv_cache_dtype", "pp_size", "dp_size", "enable_dp_attention", "dcp_size", "packed_draft_layers", "dsa_fp8_layout", "max_mr_size", "nnodes", "store_services", "store_segment_size", "store_local_buffer_size", "protocol", "nic_numa_nodes", "no_hugepages", "device_name", "master", "metadata_server", "hicache_mem_layout", "hicache_io_backend", "device_swa_tokens", "device_mamba_slots", "hicache_host_memory_fraction", "hicache_host_memory_mode", "mamba_ssm_dtype", "live_prefixes", "states_per_prefix", "conversation_tokens", "max_fit", "trace", "block_size", "time_unit", "skip_bad", "live_sessions", "sample_blocks", "hicache_write_policy", "hit_rate", "gpu_hour", "dram_gb_month", "ssd_gb_month", "prefill_tokens_per_second", "gpus", "trace_hours", "out", "svg", "html", "per_request", "prefetch_threshold", "chunked_prefill_size", "no_storage", "observed_keys", "observed_bytes", "apply", "persist", "keep_partial", "dry_run", "compat", "root"])]
     pub(crate) file: Option<PathBuf>,
     /// Tensor parallel size (tp): number of ranks
     #[arg(long, value_name = "N", default_value = "1")]
@@ -100,7 +96,7 @@ pub struct Args {
     pub(crate) hugepage_size: String,
     /// Plan for regular memory instead of huge pages: SGLang and the store run without
     /// MC_STORE_USE_HUGEPAGE
-    #[arg(long, conflicts_with_all = ["hugepage_size", "available_hugetlb", "arena_pool_size", "apply", "persist", "trace", "observed_keys"])]
+    #[arg(long, conflicts_with_all = ["hugepage_size", "available_hugetlb", "arena_pool_size", "apply", "persist", "observed_keys"])]
     pub(crate) no_hugepages: bool,
     /// Available huge page memory on the target host, in bytes or with a binary unit (512gb)
     /// [default: this host's]
@@ -175,37 +171,8 @@ pub struct Args {
     /// reserved on this host.
     #[arg(long, alias = "fit")]
     pub(crate) max_fit: bool,
-    /// Show the hit rate for any cache size on a request trace, instead of sizing a deployment. The
-    /// file is in Mooncake's format: one JSON object with hash_ids per line (not the records from
-    /// mcctl bench)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["max_fit", "apply", "persist", "available_hugetlb", "available_memory"])]
-    pub(crate) trace: Option<String>,
-    /// Tokens per block in the trace
-    #[arg(long, value_name = "N", default_value = "512", requires = "trace", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
-    pub(crate) trace_block_tokens: u64,
-    /// Show the smallest size for each of these hit rates (0 to 1), e.g. 0.5,0.8
-    #[arg(long, value_name = "RATES", value_delimiter = ',', requires = "trace", value_parser = hit_rate)]
-    pub(crate) hit_rate: Vec<f64>,
-    /// Write the curve as an SVG plot
-    #[arg(long, value_name = "FILE", requires = "trace")]
-    pub(crate) svg: Option<PathBuf>,
-    /// Write the curve as an HTML page with a plot and a table
-    #[arg(long, value_name = "FILE", requires = "trace")]
-    pub(crate) html: Option<PathBuf>,
-    /// Show the tokens that each tier serves for each request in the trace, in order; requires
-    /// --device-pool-tokens and either --hicache-ratio, or --hicache-size with --model
-    #[arg(long, requires = "trace", conflicts_with_all = ["hit_rate", "svg", "html"])]
-    pub(crate) per_request: bool,
-    /// Minimum number of tokens to prefetch from storage (prefetch_threshold in SGLang's extra
-    /// config)
-    #[arg(long, value_name = "N", default_value = "256", requires = "per_request")]
-    pub(crate) prefetch_threshold: u64,
-    /// Tokens per prefill chunk (chunked_prefill_size in SGLang's log); 0 disables chunking
-    #[arg(long, value_name = "N", default_value = "8192", requires = "per_request")]
-    pub(crate) chunked_prefill_size: u64,
-    /// Simulate without storage behind L2
-    #[arg(long, requires = "per_request")]
-    pub(crate) no_storage: bool,
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
     /// Number of keys that a master reports (master_key_count); their computed size is compared
     /// with --observed-bytes
     #[arg(long, value_name = "N", requires_all = ["observed_bytes", "model"], conflicts_with_all = ["trace", "max_fit", "apply", "persist"])]
@@ -238,16 +205,6 @@ pub struct Args {
     /// only its six options
     #[arg(long)]
     compat: bool,
-}
-
-/// A command-line hit rate that is not a number from 0 to 1.
-#[derive(Debug, thiserror::Error)]
-#[error("invalid hit rate '{0}': use a number from 0 to 1, e.g. 0.8")]
-struct InvalidHitRate(String);
-
-fn hit_rate(text: &str) -> Result<f64, InvalidHitRate> {
-    let rate = text.trim().parse().ok().filter(|rate| (0.0..=1.0).contains(rate));
-    rate.ok_or_else(|| InvalidHitRate(text.to_owned()))
 }
 
 /// The program name and arguments for upstream's script, if it is requested by the program name or
@@ -292,10 +249,8 @@ impl Args {
         if let Some(path) = &self.file {
             return deployment::run(&self, path);
         }
-        match &self.trace {
-            Some(path) if self.per_request => return per_request::run(&self, path),
-            Some(path) => return curve::run(&self, path),
-            None => {}
+        if let Some(path) = &self.trace.trace {
+            return trace::run(&self, path);
         }
         if let (Some(keys), Some(bytes)) = (self.observed_keys, &self.observed_bytes) {
             return observed::run(&self, keys, bytes);

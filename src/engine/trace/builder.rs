@@ -60,6 +60,7 @@ pub(crate) struct TraceBuilder<'a> {
     /// The block sizes that fit all prompts so far.
     common: Option<BlockSizes>,
     block_ids: u64,
+    keyed_tokens: u64,
     pub(crate) rows: u64,
     skipped: u64,
     first_bad: Option<BadRow>,
@@ -79,6 +80,7 @@ impl<'a> TraceBuilder<'a> {
             size: None,
             common: Some(BlockSizes::ALL),
             block_ids: 0,
+            keyed_tokens: 0,
             rows: 0,
             skipped: 0,
             first_bad: None,
@@ -237,6 +239,7 @@ impl<'a> TraceBuilder<'a> {
                 self.block_ids += ids.len() as u64;
                 let before_last = (ids.len() as u64).saturating_sub(1).saturating_mul(size);
                 let last_tokens = input.saturating_sub(before_last).min(size);
+                self.keyed_tokens += if ids.is_empty() { 0 } else { before_last.saturating_add(last_tokens) };
                 self.keys.push(keys, &ids, last_tokens, size, &mut self.requests)
             }
         };
@@ -273,6 +276,7 @@ impl<'a> TraceBuilder<'a> {
             keys,
             sample_shift: self.keys.shift,
             block_ids: self.block_ids,
+            keyed_tokens: self.keyed_tokens,
             rows: self.rows,
             skipped: self.skipped,
             first_bad: self.first_bad,

@@ -5,6 +5,7 @@
 //! - `request`: a recorded request, and which part of its prompt other requests share
 //! - `row`: a row of a format with one request per line
 //! - `mooncake`, `bailian`, `litellm`, `tracelab`, `weka`: the formats
+//! - [`reuse`]: the hit rate of a cache of any size
 //! - `builder`, `block_size`, `keys`, `prefix_key`, `sessions`, `times`: what all formats share
 //!
 //! The crate reads from a `BufRead`. It opens no file and reads no clock.
@@ -22,6 +23,7 @@ mod mooncake;
 mod prefix_key;
 mod read;
 mod request;
+pub mod reuse;
 mod row;
 mod rows;
 mod sessions;
@@ -34,7 +36,7 @@ pub use caveat::TraceCaveat;
 pub use error::{BadRow, BlockCountError, RowError, TraceError, TraceRefusal};
 pub use format::TraceFormat;
 pub use prefix_key::PrefixKeys;
-pub use read::{Trace, TraceOptions, read};
+pub use read::{LIVE_SESSIONS, Trace, TraceOptions, read};
 pub use request::{SessionId, TracePrompt, TraceRequest};
 pub use row::{ChatLink, TraceRow};
 pub use rows::ROW_BYTES_MAX;

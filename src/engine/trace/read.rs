@@ -22,6 +22,9 @@ const SHARE_GPT_LINES: usize = 10;
 /// The first bytes of a file compressed with gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// Default of [`TraceOptions::live_sessions`].
+pub const LIVE_SESSIONS: u32 = 64;
+
 /// How to read a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceOptions {
@@ -41,7 +44,13 @@ pub struct TraceOptions {
 
 impl Default for TraceOptions {
     fn default() -> TraceOptions {
-        TraceOptions { block_tokens: None, time_unit: None, skip_bad: false, keys_max: 1 << 26, live_sessions: 64 }
+        TraceOptions {
+            block_tokens: None,
+            time_unit: None,
+            skip_bad: false,
+            keys_max: 1 << 26,
+            live_sessions: LIVE_SESSIONS,
+        }
     }
 }
 
@@ -62,6 +71,8 @@ pub struct Trace {
     pub sample_shift: u32,
     /// Number of hash IDs read.
     pub block_ids: u64,
+    /// Prompt tokens in the blocks of these IDs.
+    pub keyed_tokens: u64,
     /// Number of rows read; for sessions, their requests.
     pub rows: u64,
     /// Number of bad rows among them.

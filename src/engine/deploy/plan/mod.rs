@@ -25,12 +25,11 @@ pub mod models;
 pub mod need;
 pub mod observed;
 pub mod python_text;
-pub mod reuse;
 pub mod size_flag;
 pub mod size_text;
 pub mod sizing_input;
 pub mod tiers;
-pub mod trace;
 pub mod upstream;
+pub mod worth;
 
 pub use error::SizingError;

@@ -234,7 +234,8 @@ impl HicacheModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::trace::TraceRequest;
+    use crate::plan::hicache::prompt::PromptPager;
+    use mcctl_trace::{TracePrompt, TraceRequest};
     use proptest::prelude::*;
 
     const PAGE: u64 = 16;
@@ -252,8 +253,17 @@ mod tests {
 
     /// A prompt in 64-token blocks of four pages each.
     fn prompt(ids: &[u64], tokens: u64, reply: u64) -> PagedPrompt {
-        let request = TraceRequest { hash_ids: ids.to_vec(), input_length: Some(tokens), output_length: Some(reply) };
-        PagedPrompt::new(&request, 64, PAGE).unwrap()
+        // Each key stands for all IDs up to its block.
+        let keys: Vec<u64> = ids
+            .iter()
+            .scan(7u64, |all, id| {
+                *all = all.wrapping_mul(1_000_003) + id;
+                Some(*all)
+            })
+            .collect();
+        let blocks = TracePrompt::Blocks { keys: 0..keys.len(), last_tokens: 64 };
+        let request = TraceRequest { line: 1, session: 0, at: None, input: tokens, output: reply, prompt: blocks };
+        PromptPager::new(PAGE, 64).page(&request, &keys)
     }
 
     fn whole(ids: &[u64]) -> PagedPrompt {

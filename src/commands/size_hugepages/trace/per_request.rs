@@ -5,11 +5,11 @@ use serde::Serialize;
 use crate::commands::cli::error::{Exit, Failure, Outcome};
 use crate::commands::cli::output;
 use crate::commands::cli::table::{self, ReportTable};
+use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::request::{self, NO_SIZE};
-use crate::commands::size_hugepages::trace_file::LineError;
-use crate::commands::size_hugepages::{Args, trace_file};
+use crate::commands::size_hugepages::trace::file;
 use crate::engine::base::text::escaped;
-use crate::engine::plan::hicache::prompt::PagedPrompt;
+use crate::engine::plan::hicache::prompt::PromptPager;
 use crate::engine::plan::hicache::{HicacheModel, StorageShortfall, TierSettings, TierTokens};
 use crate::engine::plan::host_pool::{self, L2Size};
 use crate::engine::plan::need::need;
@@ -69,11 +69,19 @@ pub(super) fn run(args: &Args, path: &str) -> Outcome {
     let mut requests = Vec::new();
     let mut totals = RequestTokens::default();
     let mut storage_full_at = None;
-    trace_file::each(path, |line, request| {
-        let prompt = PagedPrompt::new(&request, args.trace_block_tokens, tiers.page_size)?;
-        if requests.len() >= REQUESTS_MAX {
-            return Err(LineError::TooManyRequests(REQUESTS_MAX));
-        }
+    let trace = file::read(path, &args.trace)?;
+    if trace.requests.len() > REQUESTS_MAX {
+        return Err(Failure::usage(format!("--per-request reads at most {REQUESTS_MAX} requests"))
+            .tried(path.to_owned())
+            .found(format!("{} requests", trace.requests.len())));
+    }
+    for caveat in &trace.caveats {
+        output::say(format!("caveat: {caveat}"));
+    }
+    let mut pager = PromptPager::new(tiers.page_size, trace.block_tokens);
+    for request in &trace.requests {
+        let line = request.line;
+        let prompt = pager.page(request, &trace.keys);
         let TierTokens { device, host, storage, new, why } = server.serve(&prompt);
         let row = RequestRow { line, prompt: prompt.tokens, device, host, storage, new, why: why.map(word) };
         for (sum, tokens) in [
@@ -89,8 +97,7 @@ pub(super) fn run(args: &Args, path: &str) -> Outcome {
         if storage_full_at.is_none() && storage_tokens.is_some_and(|most| server.stored_tokens() > most) {
             storage_full_at = Some(line);
         }
-        Ok(())
-    })?;
+    }
     let document = TokensByTierDocument {
         schema: "mcctl.tokens-by-tier/1",
         trace: path.to_owned(),
@@ -156,9 +163,9 @@ fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
         page_size: args.page_size,
         device_tokens,
         host_tokens,
-        storage: !args.no_storage,
-        prefetch_threshold: args.prefetch_threshold,
-        chunk_tokens: Some(args.chunked_prefill_size).filter(|tokens| *tokens > 0),
+        storage: !args.trace.no_storage,
+        prefetch_threshold: args.trace.prefetch_threshold,
+        chunk_tokens: Some(args.trace.chunked_prefill_size).filter(|tokens| *tokens > 0),
     };
     Ok((tiers, storage_tokens))
 }

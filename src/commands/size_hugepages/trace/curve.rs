@@ -1,0 +1,267 @@
+//! The hit rate for any cache size on recorded requests, with the sizes that are worth a look.
+
+use crate::commands::cli::error::{Exit, Failure, Outcome};
+use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit};
+use crate::commands::cli::{output, whole_file};
+use crate::commands::size_hugepages::trace::choice::{self, Choice};
+use crate::commands::size_hugepages::trace::document::{
+    BestSize, CurveDocument, CurvePoint, PriceDocument, RequestedRate, WorthRow,
+};
+use crate::commands::size_hugepages::trace::price::{self, MemoryPrice};
+use crate::commands::size_hugepages::trace::scale::TokenScale;
+use crate::commands::size_hugepages::trace::{deployment, file, html, picture, text};
+use crate::commands::size_hugepages::{Args, trace::choice::KnownTiers};
+use crate::engine::plan::worth::PriceCase;
+use crate::engine::trace::Trace;
+use crate::engine::trace::reuse::{ReuseDistances, TierBlocks, TierCurves};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Maximum number of points, excluding the last; each is 1.5 times the previous point.
+const POINTS_MAX: usize = 64;
+/// A trace that is shorter says little about a month.
+const TRACE_HOURS_MIN: f64 = 1.0;
+
+/// Everything that a point is computed from.
+pub(super) struct CurveInputs {
+    pub scale: TokenScale,
+    pub curves: TierCurves,
+    pub tiers: Option<KnownTiers>,
+    pub prices: Vec<MemoryPrice>,
+}
+
+/// Computes and prints the curve.
+///
+/// # Errors
+/// The trace or the model cannot be read, an argument is invalid, or an output cannot be written.
+pub(super) fn run(args: &Args, path: &str) -> Outcome {
+    deployment::check_file(args)?;
+    // An unknown model is reported before a long trace is read.
+    TokenScale::new(args, 1)?;
+    let trace = file::read(path, &args.trace)?;
+    let scale = TokenScale::new(args, trace.block_tokens)?;
+    let tiers = choice::known_tiers(args, &scale)?;
+    let hours = hours(&trace);
+    let prices = price::prices(args, hours)?;
+    let curves = curves(args, &trace, tiers.map(|tiers| tiers.l1));
+    let inputs = CurveInputs { scale, curves, tiers, prices };
+    let document = document(args, path, &trace, hours, &inputs)?;
+    for caveat in &document.caveats {
+        output::say(format!("caveat: {caveat}"));
+    }
+    if let Some(file) = &args.trace.svg {
+        write(file, &picture::image(&document))?;
+    }
+    if let Some(file) = &args.trace.html {
+        write(file, &html::page(&document))?;
+    }
+    if args.json {
+        output::json(&document)?;
+    } else {
+        output::data(text::render(&document))?;
+    }
+    let is_reached = document.wanted.iter().all(|wanted| wanted.reached.is_some());
+    let sizing = document.chosen.as_ref().and_then(|chosen| chosen.sizing.as_ref());
+    Ok(match sizing {
+        _ if !is_reached => Exit::No,
+        Some(sizing) => sizing.verdict.exit(),
+        None => Exit::Done,
+    })
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    whole_file::write(file, text.as_bytes(), whole_file::IfExists::Replace).map_err(|error| {
+        Failure::host("cannot write the curve").tried(file.display().to_string()).found(error.to_string())
+    })
+}
+
+/// Time from the first to the last request, in hours.
+fn hours(trace: &Trace) -> Option<f64> {
+    let times = || trace.requests.iter().filter_map(|request| request.at);
+    let first = times().min_by(f64::total_cmp)?;
+    let last = times().max_by(f64::total_cmp)?;
+    Some((last - first) / 3600.0)
+}
+
+fn curves(args: &Args, trace: &Trace, l1: Option<u64>) -> TierCurves {
+    let done = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&done);
+    let unit = WorkUnit::Items("requests", Some(trace.requests.len() as u64));
+    let _progress = WorkProgress::start("replaying the trace", unit, move || counter.load(Ordering::Relaxed));
+    let policy = args.trace.hicache_write_policy;
+    let mut reuse = ReuseDistances::new(trace.requests.len(), trace.block_tokens, trace.sample_shift);
+    reuse.keyed_tokens = trace.keyed_tokens;
+    if let Some(l1) = l1 {
+        reuse = reuse.with_policy(policy, l1);
+    }
+    for request in &trace.requests {
+        reuse.request(request, &trace.keys);
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    reuse.tier_curves()
+}
+
+impl CurveInputs {
+    fn rate(&self, hits: u64) -> f64 {
+        self.curves.all.rate(hits)
+    }
+
+    /// The hit tokens of L1, L2 and an L3 of `l3` blocks.
+    pub(super) fn hits_with_l3(&self, l3: u64) -> u64 {
+        match self.tiers {
+            Some(KnownTiers { l1, l2 }) => self.curves.hits(TierBlocks { l1, l2, l3 }).total(),
+            None => self.curves.all.hits(l3),
+        }
+    }
+
+    /// The point for a size in blocks. `before` is the size of the point before, with its row.
+    pub(super) fn point(&self, blocks: u64, before: Option<(u64, &CurvePoint)>) -> CurvePoint {
+        let curve = &self.curves.all;
+        let added = |l3: u64| self.hits_with_l3(l3).saturating_sub(self.hits_with_l3(0));
+        let bytes = self.scale.segment_bytes(blocks);
+        let before_blocks = before.map_or(0, |(blocks, _)| blocks);
+        let gained = curve.hits(blocks).saturating_sub(curve.hits(before_blocks)) as f64;
+        let per_block = gained / blocks.saturating_sub(before_blocks).max(1) as f64;
+        let worth = |(at, price): (usize, &MemoryPrice)| {
+            let before = before.and_then(|(_, point)| Some((point.worth.get(at)?, point.segment_bytes?)));
+            Some(price::row(price, added(blocks), bytes?, before))
+        };
+        let l2_hits = self.tiers.map(|tiers| self.curves.hits(TierBlocks { l1: tiers.l1, l2: blocks, l3: 0 }).total());
+        CurvePoint {
+            tokens: self.scale.tokens(blocks),
+            hit_rate: self.rate(curve.hits(blocks)),
+            hit_rate_error: curve.error(blocks),
+            hit_tokens_per_gib: self.scale.blocks_per_gib().map(|blocks| per_block * blocks),
+            l2_hit_rate: l2_hits.map(|hits| self.rate(hits)),
+            l3_hit_rate: self.tiers.map(|_| self.rate(self.hits_with_l3(blocks))),
+            hicache_gb: self.scale.hicache_gb(blocks),
+            segment_bytes: bytes,
+            worth: self.prices.iter().enumerate().filter_map(worth).collect::<Vec<WorthRow>>(),
+        }
+    }
+
+    /// The size of L3 in blocks that pays most.
+    pub(super) fn best_size(&self, price: &MemoryPrice, case: PriceCase) -> Option<u64> {
+        let free = self.hits_with_l3(0);
+        let points = self.curves.all.points().iter();
+        let points = points.map(|(size, _)| (*size, self.hits_with_l3(*size).saturating_sub(free)));
+        price.prices.best_size(points, |blocks| self.scale.segment_bytes(blocks).unwrap_or(u64::MAX), case)
+    }
+
+    /// The sizes of the table: each 1.5 times the one before, up to the smallest that reaches the
+    /// ceiling.
+    fn sizes(&self) -> Vec<u64> {
+        let last = self.curves.all.points().last().map_or(0, |(size, _)| *size);
+        let mut sizes = Vec::new();
+        let mut size = 1u64;
+        while size < last && sizes.len() < POINTS_MAX {
+            sizes.push(size);
+            size += size.div_ceil(2);
+        }
+        sizes.extend((last > 0).then_some(last));
+        sizes
+    }
+
+    fn rows(&self) -> Vec<CurvePoint> {
+        let mut rows: Vec<CurvePoint> = Vec::new();
+        let mut before = None;
+        for size in self.sizes() {
+            let row = self.point(size, before.zip(rows.last()));
+            before = Some(size);
+            rows.push(row);
+        }
+        rows
+    }
+
+    fn price_document(&self) -> Option<PriceDocument> {
+        let first = self.prices.first()?;
+        let best = |price: &MemoryPrice| {
+            let at = |case| self.best_size(price, case).map(|size| self.point(size, None));
+            BestSize {
+                memory: price.memory,
+                low: at(PriceCase::Low),
+                middle: at(PriceCase::Middle),
+                high: at(PriceCase::High),
+            }
+        };
+        Some(PriceDocument {
+            gpus: first.prices.gpus,
+            trace_hours: first.prices.trace_hours,
+            free_hit_rate: self.rate(self.hits_with_l3(0)),
+            best: self.prices.iter().map(best).collect(),
+        })
+    }
+}
+
+fn document(
+    args: &Args,
+    path: &str,
+    trace: &Trace,
+    hours: Option<f64>,
+    inputs: &CurveInputs,
+) -> Result<CurveDocument, Failure> {
+    let curve = &inputs.curves.all;
+    let size_of = |rate: f64| {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "from 0 to a million, as verified by clap"
+        )]
+        let millionths = (rate * 1e6).round() as u64;
+        curve.smallest(millionths)
+    };
+    let wanted = |rate: &f64| RequestedRate {
+        hit_rate: *rate,
+        reached: size_of(*rate).map(|blocks| inputs.point(blocks, None)),
+    };
+    let choice = Choice::new(args, inputs, size_of);
+    let chosen = match choice {
+        Some(choice) => Some(deployment::chosen(args, inputs, choice)?),
+        None if args.trace.out.is_some() => return Err(deployment::nothing_to_write(&inputs.prices)),
+        None => None,
+    };
+    Ok(CurveDocument {
+        schema: "mcctl.hit-rate-curve/1",
+        trace: path.to_owned(),
+        format: trace.format.to_string(),
+        requests: trace.requests.len() as u64,
+        skipped_rows: trace.skipped,
+        prompt_tokens: curve.asked,
+        trace_hours: hours,
+        blocks: trace.block_ids,
+        distinct_blocks: curve.distinct,
+        block_tokens: trace.block_tokens,
+        sampled_share: 0.5f64.powi(i32::try_from(trace.sample_shift).unwrap_or(0)),
+        best_hit_rate: curve.rate(curve.ceiling()),
+        knee: curve.knee().map(|blocks| inputs.point(blocks, None)),
+        curve: inputs.rows(),
+        wanted: args.trace.hit_rate.iter().map(wanted).collect(),
+        price: inputs.price_document(),
+        chosen,
+        caveats: caveats(trace, hours, inputs),
+    })
+}
+
+fn caveats(trace: &Trace, hours: Option<f64>, inputs: &CurveInputs) -> Vec<String> {
+    let mut caveats: Vec<String> = trace.caveats.iter().map(ToString::to_string).collect();
+    if inputs.curves.all.ceiling() == 0 {
+        caveats.push("no prompt repeats the start of an earlier one, so no cache of any size has a hit".to_owned());
+    }
+    if !inputs.prices.is_empty() {
+        if inputs.tiers.is_none() {
+            caveats.push(
+                "the saved price includes hits that L1 would serve without an L3; set --device-pool-tokens to exclude \
+                 them"
+                    .to_owned(),
+            );
+        }
+        if let Some(hours) = hours.filter(|hours| *hours < TRACE_HOURS_MIN) {
+            caveats.push(format!(
+                "the trace covers {:.1} minutes, and the amounts per month assume that all other hours are like these",
+                hours * 60.0
+            ));
+        }
+    }
+    caveats
+}

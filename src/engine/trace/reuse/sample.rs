@@ -1,0 +1,70 @@
+//! Hit rates from a sample of the blocks, with their error.
+//!
+//! A sample has one block in 2^`shift`, chosen by its prefix key. Each of its distances is counted
+//! as 2^`shift` times as long (Waldspurger et al., "Efficient MRC construction with SHARDS", FAST
+//! 2015). The misses are scaled, not the hits: a block that all prompts share is a miss only once,
+//! so that it matters little whether it belongs to the sample.
+
+use crate::reuse::curve::HitCurve;
+use crate::reuse::histogram::DistanceHistogram;
+
+/// Number of groups that the blocks of a sample are divided into, to estimate the error.
+const GROUPS: usize = 16;
+/// Half of a 95 % interval of a mean of [`GROUPS`] values, in standard errors (Student's t with 15
+/// degrees of freedom).
+const T95: f64 = 2.131;
+
+/// A sixteenth of the blocks of a sample.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SampleGroup {
+    hits: DistanceHistogram,
+    tokens: u64,
+}
+
+impl SampleGroup {
+    /// Counts a hit of `tokens` tokens at a distance in blocks.
+    pub(super) fn hit(&mut self, distance: u64, tokens: i64) {
+        self.hits.add(distance, distance + 1, tokens);
+    }
+
+    /// Counts a block of `tokens` tokens in a prompt, whether it is a hit or not.
+    pub(super) fn asked(&mut self, tokens: u64) {
+        self.tokens = self.tokens.saturating_add(tokens);
+    }
+}
+
+/// Empty groups; none if all blocks have been read.
+pub(super) fn groups(shift: u32) -> Vec<SampleGroup> {
+    vec![SampleGroup::default(); if shift == 0 { 0 } else { GROUPS }]
+}
+
+/// The group of a sampled block: four bits of its key that the choice of the sample does not use.
+pub(super) fn group(key: u64) -> usize {
+    (key & (GROUPS as u64 - 1)) as usize
+}
+
+/// Adds the hits of the sampled blocks to `curve`, which has those of all other blocks.
+/// `keyed_tokens` is the number of tokens in all blocks with keys, sampled or not.
+pub(super) fn add(curve: &mut HitCurve, groups: &[SampleGroup], shift: u32, keyed_tokens: u64) {
+    let sums: Vec<HitCurve> =
+        groups.iter().map(|group| HitCurve::new(group.hits.sums(), 0, 0, curve.block_tokens)).collect();
+    let mut sizes: Vec<u64> = sums.iter().chain([&*curve]).flat_map(HitCurve::points).map(|(size, _)| *size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut points: Vec<(u64, u64)> = Vec::with_capacity(sizes.len());
+    let mut errors = Vec::with_capacity(sizes.len());
+    for size in sizes {
+        let misses: Vec<u64> =
+            sums.iter().zip(groups).map(|(sum, group)| group.tokens.saturating_sub(sum.hits(size))).collect();
+        let all: u64 = misses.iter().sum();
+        let hits = curve.hits(size) + keyed_tokens.saturating_sub(all << shift);
+        let mean = all as f64 / GROUPS as f64;
+        let variance = misses.iter().map(|misses| (*misses as f64 - mean).powi(2)).sum::<f64>() / (GROUPS - 1) as f64;
+        let tokens = T95 * (variance * GROUPS as f64).sqrt() * (1u64 << shift) as f64;
+        errors.push(tokens / curve.asked.max(1) as f64);
+        // Sums of rounded distances may decrease by a few tokens.
+        let before = points.last().map_or(0, |(_, hits)| *hits);
+        points.push((size, hits.max(before)));
+    }
+    curve.replace(points, errors);
+}
