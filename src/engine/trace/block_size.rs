@@ -65,6 +65,7 @@ pub struct BlockSizes {
 impl BlockSizes {
     pub const ALL: BlockSizes = BlockSizes { min: 1, max: u64::MAX };
 
+    /// Whether blocks of `size` tokens fit.
     pub fn contains(self, size: u64) -> bool {
         (self.min..=self.max).contains(&size)
     }

@@ -53,7 +53,7 @@ fn local_commands() -> Vec<(String, &'static str)> {
         (format!("render env {file}"), "mcctl.render/1"),
         (format!("size-hugepages {model} --hicache-size=1 --available-hugetlb=1tb"), "mcctl.size-hugepages/1"),
         (format!("size-hugepages {file}"), "mcctl.size-hugepages.deployment/1"),
-        (format!("size-hugepages {model} --trace={trace}"), "mcctl.hit-rate-curve/1"),
+        (format!("size-hugepages {model} --trace={trace}"), "mcctl.hit-rate-curve/2"),
         (
             format!("size-hugepages --trace={trace} --per-request --device-pool-tokens=4096 --hicache-ratio=2"),
             "mcctl.tokens-by-tier/1",

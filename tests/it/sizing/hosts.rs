@@ -104,9 +104,7 @@ fn a_segment_on_several_nodes_is_rounded_to_base_pages() {
 
 #[test]
 fn flags_for_huge_pages_exclude_no_hugepages() {
-    for more in
-        ["--apply", "--persist", "--hugepage-size 2mb", "--available-hugetlb 1gb", "--arena-pool-size 1gb", "--trace f"]
-    {
+    for more in ["--apply", "--persist", "--hugepage-size 2mb", "--available-hugetlb 1gb", "--arena-pool-size 1gb"] {
         let run = ask(&format!("--no-hugepages --hicache-size 1 {more}"));
         assert!(run.fails(2).contains("'--no-hugepages' cannot be used with"), "{run:?}");
     }

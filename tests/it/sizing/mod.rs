@@ -8,6 +8,8 @@ mod hybrid;
 mod model_sizes;
 mod script;
 mod trace;
+mod trace_formats;
+mod trace_worth;
 mod wheel;
 
 /// Guards the real huge page pool: tests that read it share the lock, tests that change it have it

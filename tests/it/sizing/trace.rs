@@ -47,7 +47,9 @@ fn a_hundred_thousand_requests_take_under_ten_seconds_and_one_gib() {
     assert_eq!((found["blocks"].as_u64(), found["distinct_blocks"].as_u64()), (Some(asked), Some(distinct)));
     let best = (asked - distinct) as f64 / asked as f64;
     assert!((found["best_hit_rate"].as_f64().unwrap() - best).abs() < 1e-12);
-    assert_eq!(found["curve"].as_array().unwrap().last().unwrap()["tokens"].as_u64(), Some(distinct * 512));
+    // The last point is the smallest cache that reaches the ceiling.
+    let last = found["curve"].as_array().unwrap().last().unwrap();
+    assert!(last["tokens"].as_u64().unwrap() <= distinct * 512 && last["hit_rate"] == found["best_hit_rate"], "{last}");
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn requested_rates_get_sizes_and_unreachable_ones_exit_with_1() {
     // The turns look up 2, 2, 4, 4, 6, 6 blocks: 24, of which 11 are distinct.
     let run = ask(&["--hit-rate", "0.1,0.5", "--model", "Qwen3-32B"]);
     let text = run.succeeds();
-    assert!(text.contains("6 requests from ") && text.contains("maximum hit rate 54.17 %"), "{text}");
+    assert!(text.contains("6 requests in ") && text.contains("Ceiling: 54.17 %"), "{text}");
     assert!(text.contains("\n10.0 %: ") && text.contains(" GB of L2 per rank, or "), "{text}");
     let beyond = ask(&["--hit-rate", "0.55"]);
     assert_eq!(beyond.code, 1, "{beyond:?}");
@@ -155,7 +157,7 @@ fn tokens_by_tier_have_reasons_and_errors_are_one_line() {
         ("--device-pool-tokens 5 --page-size 16 --hicache-ratio 2", "must be at least --page-size"),
         ("--device-pool-tokens 99999999999999 --hicache-ratio 2", "out of range"),
         ("--device-pool-tokens 5000 --hicache-ratio -1", "positive number"),
-        ("--device-pool-tokens 5000 --hicache-ratio 2 --trace-block-tokens 100", "do not match 2 blocks"),
+        ("--device-pool-tokens 5000 --hicache-ratio 2 --block-size 100", "do not match 2 blocks"),
         ("--device-pool-tokens 5000 --hicache-ratio 2 --svg x.svg", "cannot be used with"),
         ("--device-pool-tokens 5000 --hicache-size 1 --model gpt-oss-120b", "sliding layers"),
     ] {
@@ -172,17 +174,17 @@ fn an_invalid_trace_is_one_line_and_exits_with_2() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "{\"hash_ids\": [1]}\n{\"hash_ids\": 2}\n");
     let wrong = mcctl(&["size-hugepages", "--trace", &file]);
-    assert!(wrong.fails(2).contains("trace.jsonl, line 2"), "{wrong:?}");
+    assert!(wrong.fails(2).contains("trace.jsonl; found: line 2: "), "{wrong:?}");
     std::fs::write(&file, "{\"schema\":\"mcctl.bench.record/1\",\"work\":\"\"}\n{\"begins\":{}}\n").unwrap();
     let records = mcctl(&["size-hugepages", "--trace", &file]);
     let message = records.fails(2);
-    assert!(message.contains("record file") && message.contains("--dataset-path"), "{message}");
+    assert!(message.contains("records file") && message.contains("--dataset-path"), "{message}");
     let absent = mcctl(&["size-hugepages", "--trace", "/nowhere/trace.jsonl"]);
     assert!(absent.fails(2).contains("cannot read the trace"), "{absent:?}");
     let empty = write(folder.path(), "\n\n");
     for more in [&[][..], &["--per-request", "--page-size=16", "--device-pool-tokens=64", "--hicache-ratio=2"]] {
         let none = mcctl(&[&["size-hugepages", "--trace", &empty], more].concat());
-        assert!(none.fails(2).contains("contains no requests"), "{none:?}");
+        assert!(none.fails(2).contains("the trace is empty"), "{none:?}");
     }
     let rate = mcctl(&["size-hugepages", "--trace", &file, "--hit-rate", "1.5"]);
     assert!(rate.fails(2).contains("from 0 to 1"), "{rate:?}");

@@ -57,10 +57,20 @@ pub(crate) struct TraceArgs {
     /// Duration of the trace in hours [default: from its first to its last request]
     #[arg(long, value_name = "HOURS", requires = "gpu_hour", value_parser = range)]
     pub(crate) trace_hours: Option<NumberRange>,
-    /// Write a deployment file (.toml or .yaml) with the chosen size: the one that pays most,
-    /// otherwise the first of --hit-rate, otherwise the knee. Requires --model and a size of L2
+    /// Size of L3 for the deployment: price (the one that pays most), hit-rate (the first of
+    /// --hit-rate) or knee [default: the first of these that the command line has values for]
+    #[arg(long, value_name = "BY", requires = "trace", value_parser = ["price", "hit-rate", "knee"], conflicts_with = "per_request")]
+    pub(crate) choose: Option<String>,
+    /// Servers that share the store: each contributes its part of L3
+    #[arg(long, value_name = "N", default_value = "1", requires = "trace", value_parser = clap::value_parser!(u64).range(1..=1 << 20), conflicts_with = "per_request")]
+    pub(crate) servers: u64,
+    /// Write a deployment file (.toml or .yaml) with the chosen size; requires --model and a size
+    /// of L2
     #[arg(long, value_name = "FILE", requires_all = ["trace", "model"], conflicts_with = "per_request")]
     pub(crate) out: Option<PathBuf>,
+    /// Overwrite an existing file
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
     /// Write the curve as an SVG plot
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) svg: Option<PathBuf>,

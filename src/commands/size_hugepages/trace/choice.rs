@@ -45,15 +45,26 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// The size that pays most with the first price; without prices, the smallest one with the
-    /// first requested hit rate; without a rate, the knee. `None` if no size pays, or there are no
-    /// hits.
-    pub(super) fn new(args: &Args, inputs: &CurveInputs, size_of: impl Fn(f64) -> Option<u64>) -> Option<Choice> {
-        let (by, blocks) = match (inputs.prices.first(), args.trace.hit_rate.first()) {
-            (Some(price), _) => ("price", inputs.best_size(price, PriceCase::Middle)),
-            (None, Some(rate)) => ("hit-rate", size_of(*rate)),
-            (None, None) => ("knee", inputs.curves.all.knee()),
+    /// What `--choose` names. By default, the size that pays most with the first price; without
+    /// prices, the smallest one with the first requested hit rate; without a rate, the knee. `None`
+    /// if no size pays, the rate is not reachable, or there are no hits.
+    ///
+    /// # Errors
+    /// `--choose` names prices or rates that are not set.
+    pub(super) fn new(
+        args: &Args,
+        inputs: &CurveInputs,
+        size_of: impl Fn(f64) -> Option<u64>,
+    ) -> Result<Option<Choice>, Failure> {
+        let (price, rate) = (inputs.prices.first(), args.trace.hit_rate.first());
+        let without = |flag: &str| Failure::usage(format!("--choose requires {flag}")).next(format!("set {flag}"));
+        let (by, blocks) = match (args.trace.choose.as_deref(), price, rate) {
+            (Some("price"), None, _) => return Err(without("--gpu-hour")),
+            (Some("hit-rate"), _, None) => return Err(without("--hit-rate")),
+            (Some("price") | None, Some(price), _) => ("price", inputs.best_size(price, PriceCase::Middle)),
+            (Some("hit-rate"), _, Some(rate)) | (None, None, Some(rate)) => ("hit-rate", size_of(*rate)),
+            _ => ("knee", inputs.curves.all.knee()),
         };
-        blocks.map(|blocks| Choice { by, blocks })
+        Ok(blocks.map(|blocks| Choice { by, blocks }))
     }
 }

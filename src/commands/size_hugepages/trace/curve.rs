@@ -1,22 +1,23 @@
 //! The hit rate for any cache size on recorded requests, with the sizes that are worth a look.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::commands::cli::error::{Exit, Failure, Outcome};
 use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::cli::{output, whole_file};
-use crate::commands::size_hugepages::trace::choice::{self, Choice};
+use crate::commands::size_hugepages::Args;
+use crate::commands::size_hugepages::trace::choice::{self, Choice, KnownTiers};
 use crate::commands::size_hugepages::trace::document::{
     BestSize, CurveDocument, CurvePoint, PriceDocument, RequestedRate, WorthRow,
 };
 use crate::commands::size_hugepages::trace::price::{self, MemoryPrice};
 use crate::commands::size_hugepages::trace::scale::TokenScale;
 use crate::commands::size_hugepages::trace::{deployment, file, html, picture, text};
-use crate::commands::size_hugepages::{Args, trace::choice::KnownTiers};
 use crate::engine::plan::worth::PriceCase;
 use crate::engine::trace::Trace;
 use crate::engine::trace::reuse::{ReuseDistances, TierBlocks, TierCurves};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of points, excluding the last; each is 1.5 times the previous point.
 const POINTS_MAX: usize = 64;
@@ -37,8 +38,8 @@ pub(super) struct CurveInputs {
 /// The trace or the model cannot be read, an argument is invalid, or an output cannot be written.
 pub(super) fn run(args: &Args, path: &str) -> Outcome {
     deployment::check_file(args)?;
-    // An unknown model is reported before a long trace is read.
-    TokenScale::new(args, 1)?;
+    // A wrong argument is reported before a long trace is read.
+    choice::known_tiers(args, &TokenScale::new(args, 1)?)?;
     let trace = file::read(path, &args.trace)?;
     let scale = TokenScale::new(args, trace.block_tokens)?;
     let tiers = choice::known_tiers(args, &scale)?;
@@ -61,13 +62,11 @@ pub(super) fn run(args: &Args, path: &str) -> Outcome {
     } else {
         output::data(text::render(&document))?;
     }
-    let is_reached = document.wanted.iter().all(|wanted| wanted.reached.is_some());
-    let sizing = document.chosen.as_ref().and_then(|chosen| chosen.sizing.as_ref());
-    Ok(match sizing {
-        _ if !is_reached => Exit::No,
-        Some(sizing) => sizing.verdict.exit(),
-        None => Exit::Done,
-    })
+    if args.trace.out.is_some() && document.chosen.is_none() {
+        output::say(deployment::nothing_to_write(!inputs.prices.is_empty()));
+        return Ok(Exit::No);
+    }
+    Ok(if document.wanted.iter().all(|wanted| wanted.reached.is_some()) { Exit::Done } else { Exit::No })
 }
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
@@ -215,14 +214,10 @@ fn document(
         hit_rate: *rate,
         reached: size_of(*rate).map(|blocks| inputs.point(blocks, None)),
     };
-    let choice = Choice::new(args, inputs, size_of);
-    let chosen = match choice {
-        Some(choice) => Some(deployment::chosen(args, inputs, choice)?),
-        None if args.trace.out.is_some() => return Err(deployment::nothing_to_write(&inputs.prices)),
-        None => None,
-    };
+    let choice = Choice::new(args, inputs, size_of)?;
+    let chosen = choice.map(|choice| deployment::chosen(args, inputs, choice)).transpose()?;
     Ok(CurveDocument {
-        schema: "mcctl.hit-rate-curve/1",
+        schema: "mcctl.hit-rate-curve/2",
         trace: path.to_owned(),
         format: trace.format.to_string(),
         requests: trace.requests.len() as u64,
@@ -244,7 +239,7 @@ fn document(
 }
 
 fn caveats(trace: &Trace, hours: Option<f64>, inputs: &CurveInputs) -> Vec<String> {
-    let mut caveats: Vec<String> = trace.caveats.iter().map(ToString::to_string).collect();
+    let mut caveats: Vec<String> = trace.caveats.iter().map(file::caveat).collect();
     if inputs.curves.all.ceiling() == 0 {
         caveats.push("no prompt repeats the start of an earlier one, so no cache of any size has a hit".to_owned());
     }

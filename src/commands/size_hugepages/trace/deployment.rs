@@ -13,8 +13,7 @@ use crate::commands::size_hugepages::report::SizingReport;
 use crate::commands::size_hugepages::request::{self, NO_SIZE, SizingRequest};
 use crate::commands::size_hugepages::trace::choice::{Choice, KnownTiers};
 use crate::commands::size_hugepages::trace::curve::CurveInputs;
-use crate::commands::size_hugepages::trace::document::{ChosenSize, TierRates};
-use crate::commands::size_hugepages::trace::price::MemoryPrice;
+use crate::commands::size_hugepages::trace::document::{ChosenNeeds, ChosenSize, TierRates};
 use crate::engine::base::ByteSize;
 use crate::engine::deploy::{
     DeploySize, DeploymentSpec, FileFormat, HugePageSize, KvCache, Programs, StoreProtocol, commented,
@@ -34,7 +33,7 @@ pub(super) fn check_file(args: &Args) -> Result<(), Failure> {
         let what = format!("{} is not a valid deployment file name", path.display());
         return Err(Failure::usage(what).next("use the extension .toml, .yaml or .yml"));
     }
-    if path.symlink_metadata().is_ok() {
+    if !args.trace.force && path.symlink_metadata().is_ok() {
         return Err(already_exists(path));
     }
     if !has_l2(args) {
@@ -44,7 +43,7 @@ pub(super) fn check_file(args: &Args) -> Result<(), Failure> {
 }
 
 fn already_exists(path: &Path) -> Failure {
-    Failure::usage(format!("{} already exists", path.display())).next("use another file name, or remove the file")
+    Failure::usage(format!("{} already exists", path.display())).next("use another file name, or add --force")
 }
 
 /// Whether the command line determines L2.
@@ -53,13 +52,12 @@ fn has_l2(args: &Args) -> bool {
 }
 
 /// Why there is no size to write.
-pub(super) fn nothing_to_write(prices: &[MemoryPrice]) -> Failure {
-    if prices.is_empty() {
-        return Failure::usage("no deployment file was written: the hit rate is not reachable with any size")
-            .next("lower --hit-rate, or omit it");
+pub(super) fn nothing_to_write(has_prices: bool) -> &'static str {
+    if has_prices {
+        return "no deployment file was written: at these prices, no size of L3 pays; next: use --choose knee, or \
+                --choose hit-rate with --hit-rate";
     }
-    Failure::usage("no deployment file was written: at these prices, no size of L3 pays")
-        .next("omit the prices to get the size of the knee, or set --hit-rate")
+    "no deployment file was written: no size has such a hit rate; next: lower --hit-rate, or use --choose knee"
 }
 
 /// The chosen size with its report. Writes the deployment file of `--out`.
@@ -69,18 +67,25 @@ pub(super) fn nothing_to_write(prices: &[MemoryPrice]) -> Failure {
 pub(super) fn chosen(args: &Args, inputs: &CurveInputs, choice: Choice) -> Result<ChosenSize, Failure> {
     let point = inputs.point(choice.blocks, None);
     let tiers = inputs.tiers.map(|tiers| tier_rates(args, inputs, tiers, choice.blocks));
-    let mut chosen = ChosenSize { by: choice.by, point, tiers, group_segment_bytes: None, sizing: None, file: None };
+    let mut chosen = ChosenSize { by: choice.by, point, tiers, group_segment_bytes: None, needs: None, file: None };
     let Some(total) = chosen.point.segment_bytes.filter(|_| has_l2(args)) else { return Ok(chosen) };
     let services = args.store_services;
     let first = request::read(args)?;
     let rest = total.saturating_sub(services.saturating_mul(first.wanted.services.segment));
+    let shares = first.wanted.layout.groups().max(1).saturating_mul(args.trace.servers);
     // Whole GiB, at least one: a size that is easy to read.
-    let segment = rest.div_ceil(first.wanted.layout.groups().max(1)).div_ceil(ByteSize::GIB).max(1) * ByteSize::GIB;
+    let segment = rest.div_ceil(shares).div_ceil(ByteSize::GIB).max(1) * ByteSize::GIB;
     let sized = Args { global_segment_size: Some(segment.to_string()), ..args.clone() };
     let request = request::read(&sized)?;
     let host = TargetHost::read(&sized, &request)?;
     chosen.group_segment_bytes = Some(segment);
-    chosen.sizing = Some(SizingReport::new(&sized, &request, &host, None)?);
+    let report = SizingReport::new(&sized, &request, &host, None)?;
+    chosen.needs = Some(ChosenNeeds {
+        verdict: report.verdict,
+        hugepage_bytes: report.hugepage_bytes,
+        hugepages: report.host_hugepages.most,
+        summary: report.summary,
+    });
     if let Some(path) = &args.trace.out {
         write(args, &request, segment, path)?;
         chosen.file = Some(path.display().to_string());
@@ -110,7 +115,8 @@ fn write(args: &Args, request: &SizingRequest, segment: u64, path: &Path) -> Res
     deployment_file::say_misfits(&spec, spec.main_platform());
     let format = deployment_file::format_of(path).unwrap_or(FileFormat::Toml);
     let text = commented(&spec, format);
-    whole_file::write(path, text.as_bytes(), IfExists::Fail).map_err(|error| match error.kind() {
+    let if_exists = if args.trace.force { IfExists::Replace } else { IfExists::Fail };
+    whole_file::write(path, text.as_bytes(), if_exists).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => already_exists(path),
         _ => Failure::host(format!("cannot write {}", path.display())).found(error.to_string()),
     })?;

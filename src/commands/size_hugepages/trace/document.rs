@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::commands::size_hugepages::report::SizingReport;
+use crate::commands::size_hugepages::report::SizingSummary;
+use crate::commands::size_hugepages::verdict::SizingVerdict;
 
 /// A cache size, and what it brings.
 #[derive(Clone, Debug, Serialize)]
@@ -99,10 +100,22 @@ pub(super) struct ChosenSize {
     pub tiers: Option<TierRates>,
     /// `--global-segment-size` of each group.
     pub group_segment_bytes: Option<u64>,
-    /// The report for this size; `null` without a size of L2.
-    pub sizing: Option<SizingReport>,
+    /// The memory for this size; `null` without a size of L2.
+    pub needs: Option<ChosenNeeds>,
     /// The deployment file that was written.
     pub file: Option<String>,
+}
+
+/// The memory for the chosen size.
+#[derive(Debug, Serialize)]
+pub(super) struct ChosenNeeds {
+    pub verdict: SizingVerdict,
+    /// Size of a huge page; 0 without huge pages.
+    pub hugepage_bytes: u64,
+    /// Huge pages on the host with the most.
+    pub hugepages: u64,
+    #[serde(flatten)]
+    pub summary: SizingSummary,
 }
 
 #[derive(Debug, Serialize)]

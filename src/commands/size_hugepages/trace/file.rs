@@ -10,7 +10,9 @@ use crate::commands::cli::error::Failure;
 use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit};
 use crate::commands::cli::{input, output};
 use crate::commands::size_hugepages::trace::args::TraceArgs;
-use crate::engine::trace::{self, Trace, TraceError, TraceOptions};
+use crate::engine::trace::{
+    self, BadRow, RowError, TimeUnit, Trace, TraceCaveat, TraceError, TraceOptions, TraceRefusal,
+};
 
 /// Reads the trace that `args` name. Caveats are reported on stderr.
 ///
@@ -41,18 +43,47 @@ pub(super) fn read(path: &str, args: &TraceArgs) -> Result<Trace, Failure> {
     let read = trace::read(file, &options, |bytes| read_bytes.store(bytes, Ordering::Relaxed));
     let trace = read.map_err(|error| failure(path, &error))?;
     if let Some(bad) = &trace.first_bad {
-        output::say(format!(
-            "note: skipped {} malformed rows; the first is line {}: {}",
-            trace.skipped, bad.line, bad.reason
-        ));
+        output::say(match trace.skipped {
+            1 => format!("note: skipped 1 malformed row; it is {bad}"),
+            skipped => format!("note: skipped {skipped} malformed rows; the first is {bad}"),
+        });
     }
     Ok(trace)
 }
 
+/// A caveat as text, with the flag that removes it.
+pub(super) fn caveat(caveat: &TraceCaveat) -> String {
+    match caveat {
+        TraceCaveat::TimeUnitDoubt { unit, .. } => {
+            let other = if *unit == TimeUnit::Seconds { "ms" } else { "s" };
+            format!("{caveat}: if that is right, set --time-unit {other}")
+        }
+        TraceCaveat::AssumedSessionStarts { .. } => format!("{caveat} (--live-sessions)"),
+        _ => caveat.to_string(),
+    }
+}
+
 fn failure(path: &str, error: &TraceError) -> Failure {
     let next = match error {
+        TraceError::Io { .. } => "use a file that can be read to its end",
         TraceError::Gzip => "decompress it: zcat FILE | mcctl size-hugepages --trace -",
-        _ => "see the formats in mcctl size-hugepages --help",
+        TraceError::Refused(TraceRefusal::BenchRecords) => {
+            "use the trace that the run replayed (its --dataset-path), with hash_ids on each line"
+        }
+        TraceError::Refused(TraceRefusal::JsonArray) => "use one object per line: jq -c '.[]' FILE",
+        TraceError::Refused(TraceRefusal::BurstGpt | TraceRefusal::ShareGpt | TraceRefusal::TextOnly) => {
+            "use a trace with hash IDs or sessions; mcctl bench multi-turn can replay text"
+        }
+        TraceError::Row(BadRow { reason: RowError::BlockCount(count), .. }) if count.suggested.is_some() => {
+            "omit --block-size, or set it to the size that fits; --skip-bad skips other rows"
+        }
+        TraceError::Row(_) => "fix the row, or skip malformed rows with --skip-bad",
+        TraceError::UnknownFormat { .. }
+        | TraceError::Refused(_)
+        | TraceError::Empty
+        | TraceError::NoRequests { .. }
+        | TraceError::AllRowsBad { .. }
+        | TraceError::TooManySessions => "use one of the formats in mcctl size-hugepages --help",
     };
-    Failure::usage(error.to_string()).tried(path.to_owned()).next(next)
+    Failure::usage("cannot use the trace").tried(path.to_owned()).found(error.to_string()).next(next)
 }

@@ -1,5 +1,5 @@
-//! The hit-rate curve as a standalone HTML page: plots, requested rates, prices and a table, without
-//! external resources.
+//! The hit-rate curve as a standalone HTML page: plots, requested rates, prices and a table. It has
+//! no external resources.
 
 use crate::commands::cli::svg::escaped;
 use crate::commands::cli::table::ReportTable;
@@ -7,7 +7,7 @@ use crate::commands::size_hugepages::trace::document::CurveDocument;
 use crate::commands::size_hugepages::trace::{picture, text};
 
 const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:60em}table{border-collapse:collapse}\
-                     td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}\
+                     td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}\
                      .plots{display:flex;flex-wrap:wrap;gap:1em}";
 
 /// Renders the page as HTML.
@@ -24,8 +24,8 @@ pub(super) fn page(document: &CurveDocument) -> String {
     html.push_str("</div>\n");
     if let Some(price) = &document.price {
         html.push_str(&format!(
-            "<h2>Price</h2>\n<p>A month like these {:.2} hours. L1 and L2 alone have {:.2} % hits, which save nothing \
-             more.</p>\n<ul>\n",
+            "<h2>Price</h2>\n<p>Amounts are per month, as if all hours were like the {:.2} hours of the trace. The hits of \
+             L1 and L2 ({:.2} %) are not counted, because they need no L3.</p>\n<ul>\n",
             price.trace_hours,
             price.free_hit_rate * 100.0
         ));

@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args, path: &str) -> Outcome {
             .found(format!("{} requests", trace.requests.len())));
     }
     for caveat in &trace.caveats {
-        output::say(format!("caveat: {caveat}"));
+        output::say(format!("caveat: {}", file::caveat(caveat)));
     }
     let mut pager = PromptPager::new(tiers.page_size, trace.block_tokens);
     for request in &trace.requests {

@@ -52,8 +52,9 @@ pub(super) fn curve(document: &CurveDocument) -> Plot {
         plot = plot.with(PlotSeries::line("ceiling", 5, vec![(x(first), best), (x(last), best)]).dashed());
     }
     if rows.iter().any(|row| row.l2_hit_rate.is_some()) {
-        plot =
-            plot.with(PlotSeries::line("L1 + L2 of this size", 2, points(|row| row.l2_hit_rate.unwrap_or(f64::NAN))));
+        plot = plot.with(
+            PlotSeries::line("L1 + L2 of this size", 2, points(|row| row.l2_hit_rate.unwrap_or(f64::NAN))).dashed(),
+        );
     }
     if let Some(knee) = &document.knee {
         plot = plot.with(mark("knee", 3, knee));

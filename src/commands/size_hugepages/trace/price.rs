@@ -68,13 +68,9 @@ pub(super) fn range([low, high]: [f64; 2]) -> String {
     if low == high { low } else { format!("{low} to {high}") }
 }
 
-/// An amount with three significant digits, grouped as usual for prices.
-pub(super) fn amount(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 || size == 0.0 => format!("{value:.0}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
-    }
+/// An amount without more digits than its size deserves.
+fn amount(value: f64) -> String {
+    if value.abs() >= 10.0 || value == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
 /// The saved price, cost and net of the first kind of memory of a point, as text.

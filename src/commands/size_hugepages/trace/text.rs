@@ -2,7 +2,7 @@
 
 use crate::commands::cli::output;
 use crate::commands::cli::table::{self, ReportTable};
-use crate::commands::size_hugepages::trace::document::{BestSize, ChosenSize, CurveDocument, CurvePoint};
+use crate::commands::size_hugepages::trace::document::{BestSize, ChosenNeeds, ChosenSize, CurveDocument, CurvePoint};
 use crate::commands::size_hugepages::trace::price;
 use crate::engine::base::ByteSize;
 use crate::engine::base::text::escaped;
@@ -21,13 +21,17 @@ pub(super) fn render(document: &CurveDocument) -> String {
             None => text.push_str(&format!("\n{rate:.1} %: not reachable with any size")),
         }
     }
+    if document.curve.iter().any(|point| point.hicache_gb.is_some()) {
+        text.push_str(LEGEND);
+    }
     if let Some(price) = &document.price {
-        text.push('\n');
         for best in &price.best {
             text.push_str(&format!("\n{}", best_text(best)));
         }
     }
-    if let Some(chosen) = &document.chosen {
+    // The knee is in the headline already.
+    let is_new = |chosen: &&ChosenSize| chosen.by != "knee" || chosen.tiers.is_some() || chosen.needs.is_some();
+    if let Some(chosen) = document.chosen.as_ref().filter(is_new) {
         text.push_str(&format!("\n\n{}", chosen_text(chosen)));
     }
     if document.curve.iter().all(|point| point.hicache_gb.is_none()) {
@@ -39,17 +43,19 @@ pub(super) fn render(document: &CurveDocument) -> String {
 /// The figures before the table. `trace` is the escaped name of the trace.
 pub(super) fn headline(document: &CurveDocument, trace: &str) -> String {
     let hours = document.trace_hours.map_or(String::new(), |hours| format!(" in {hours:.2} hours"));
+    let blocks = match document.blocks {
+        0 => String::new(),
+        _ => format!(", blocks of {} tokens", document.block_tokens),
+    };
     let mut text = format!(
-        "{} requests{hours} from {trace} ({}, blocks of {} tokens): {} prompt tokens.\n\
-         Ceiling: {:.2} % with an infinite cache.",
+        "{} requests{hours} from {trace} ({}{blocks}): {} prompt tokens.\nCeiling: {:.2} % with an infinite cache.",
         document.requests,
         document.format,
-        document.block_tokens,
         document.prompt_tokens,
         document.best_hit_rate * 100.0
     );
     if let Some(knee) = &document.knee {
-        text.push_str(&format!(" Knee: {}; beyond it, memory brings fewer hits than on average.", size(knee)));
+        text.push_str(&format!("\nKnee: {}. Beyond it, memory brings fewer hits than on average.", size(knee)));
     }
     if document.sampled_share < 1.0 {
         text.push_str(&format!(
@@ -85,9 +91,16 @@ fn percent(rate: f64) -> String {
     format!("{:.2} %", rate * 100.0)
 }
 
-/// The table of all points, without those at the start that have no hits.
+/// What the columns of a table with a model are.
+pub(super) const LEGEND: &str = "\nL2: --hicache-size per rank; L3: segments in total; hits/GiB: hit tokens in the whole \
+     trace per GiB of L3, from the row before; net: saved price minus cost.\n";
+
+/// Rows with a smaller share of the ceiling are left out of the table.
+const SHOWN_FROM: f64 = 0.01;
+
+/// The table of all points, without those at the start that have few hits.
 pub(super) fn curve_table(document: &CurveDocument) -> ReportTable {
-    let mut head = vec!["tokens", "hit rate", "L2: --hicache-size", "L3: segments"];
+    let mut head = vec!["tokens", "hit rate", "L2", "L3"];
     let rows = &document.curve;
     let has = |value: fn(&CurvePoint) -> bool| rows.iter().any(value);
     let (with_bytes, with_tiers) = (has(|row| row.hit_tokens_per_gib.is_some()), has(|row| row.l2_hit_rate.is_some()));
@@ -95,15 +108,15 @@ pub(super) fn curve_table(document: &CurveDocument) -> ReportTable {
         head.extend(["L1+L2", "L1+L2+L3"]);
     }
     if with_bytes {
-        head.push("hit tokens per GiB");
+        head.push("hits/GiB");
     }
     let with_price = has(|row| !row.worth.is_empty());
     if with_price {
-        head.extend(["net per month", "of the next GiB"]);
+        head.extend(["net/month", "net/GiB"]);
     }
     let mut table = ReportTable::new("", &head);
-    let first = rows.iter().position(|row| row.hit_rate > 0.0).unwrap_or(rows.len()).saturating_sub(1);
-    for point in &rows[first.min(rows.len())..] {
+    let is_shown = |row: &&CurvePoint| row.hit_rate > SHOWN_FROM * document.best_hit_rate;
+    for point in rows.iter().filter(is_shown) {
         let mut row: Vec<String> = cells(point).into();
         if with_tiers {
             row.extend([point.l2_hit_rate, point.l3_hit_rate].map(|rate| percent(rate.unwrap_or_default())));
@@ -167,10 +180,10 @@ fn chosen_text(chosen: &ChosenSize) -> String {
     if let Some(segment) = chosen.group_segment_bytes {
         text.push_str(&output::labelled("segment", &format!("--global-segment-size {}", ByteSize(segment))));
     }
-    if let Some(sizing) = &chosen.sizing {
-        text.push_str(&output::labelled("needs", &sizing.summary.needs));
-        text.push_str(&output::labelled("available", &sizing.summary.available));
-        text.push_str(&output::labelled("next", &sizing.summary.next));
+    if let Some(ChosenNeeds { summary, .. }) = &chosen.needs {
+        text.push_str(&output::labelled("needs", &summary.needs));
+        text.push_str(&output::labelled("available", &summary.available));
+        text.push_str(&output::labelled("next", &summary.next));
     }
     text
 }

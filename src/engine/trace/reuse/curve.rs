@@ -16,7 +16,11 @@ pub struct HitCurve {
 }
 
 impl HitCurve {
-    pub(super) fn new(points: Vec<(u64, u64)>, asked: u64, distinct: u64, block_tokens: u64) -> HitCurve {
+    pub(super) fn new(mut points: Vec<(u64, u64)>, asked: u64, distinct: u64, block_tokens: u64) -> HitCurve {
+        // A cache of all blocks has all hits. The end of the last bucket may be beyond it.
+        if let Some((size, _)) = points.last_mut().filter(|(size, _)| *size > distinct && distinct > 0) {
+            *size = distinct;
+        }
         HitCurve { points, asked, distinct, block_tokens, errors: Vec::new() }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A hit token is a prompt token that no GPU computes. A server with `gpus` GPUs computes
 //! `prefill_tokens_per_second` prompt tokens per second, so that a hit token saves `gpus /
-//! prefill_tokens_per_second` GPU seconds. Whether saved time is saved money depends on the operator:
-//! it is, if there are fewer servers, or more traffic on the same servers.
+//! prefill_tokens_per_second` GPU seconds. Whether saved time is saved money depends on the
+//! operator: it is, if there are fewer servers, or more traffic on the same servers.
 
 mod range;
 
