@@ -8,7 +8,7 @@ use crate::commands::size_hugepages::trace::scale::TokenScale;
 use crate::engine::plan::host_pool::{self, L2Size};
 use crate::engine::plan::worth::PriceCase;
 
-/// The sizes of the tiers before L3, in blocks.
+/// The sizes of the tiers before L3, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownTiers {
     pub l1: u64,
@@ -23,9 +23,9 @@ pub(super) struct KnownTiers {
 pub(super) fn known_tiers(args: &Args, scale: &TokenScale) -> Result<Option<KnownTiers>, Failure> {
     let Some(device_tokens) = args.device_pool_tokens else { return Ok(None) };
     let l2 = match (args.hicache_ratio, &args.hicache_size) {
-        (Some(ratio), _) => scale.blocks(host_pool::ratio_tokens(ratio, device_tokens, args.page_size.max(1))?),
+        (Some(ratio), _) => host_pool::ratio_tokens(ratio, device_tokens, args.page_size.max(1))?,
         (None, Some(_)) => match request::read(args)?.wanted.l2_size {
-            L2Size::Gb(gb) => scale.l2_blocks(gb).ok_or_else(|| {
+            L2Size::Gb(gb) => scale.l2_tokens(gb).ok_or_else(|| {
                 Failure::usage("--hicache-size requires --model, because the token size depends on the model")
                     .next("set --model, or use --hicache-ratio")
             })?,
@@ -33,15 +33,15 @@ pub(super) fn known_tiers(args: &Args, scale: &TokenScale) -> Result<Option<Know
         },
         (None, None) => 0,
     };
-    Ok(Some(KnownTiers { l1: scale.blocks(device_tokens), l2 }))
+    Ok(Some(KnownTiers { l1: device_tokens, l2 }))
 }
 
-/// A size of L3 in blocks, and why it was chosen.
+/// A size of L3 in tokens, and why it was chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     /// `price`, `hit-rate` or `knee`.
     pub by: &'static str,
-    pub blocks: u64,
+    pub tokens: u64,
 }
 
 impl Choice {
@@ -58,13 +58,13 @@ impl Choice {
     ) -> Result<Option<Choice>, Failure> {
         let (price, rate) = (inputs.prices.first(), args.trace.hit_rate.first());
         let without = |flag: &str| Failure::usage(format!("--choose requires {flag}")).next(format!("set {flag}"));
-        let (by, blocks) = match (args.trace.choose.as_deref(), price, rate) {
+        let (by, tokens) = match (args.trace.choose.as_deref(), price, rate) {
             (Some("price"), None, _) => return Err(without("--gpu-hour")),
             (Some("hit-rate"), _, None) => return Err(without("--hit-rate")),
             (Some("price") | None, Some(price), _) => ("price", inputs.best_size(price, PriceCase::Middle)),
             (Some("hit-rate"), _, Some(rate)) | (None, None, Some(rate)) => ("hit-rate", size_of(*rate)),
             _ => ("knee", inputs.curves.all.knee()),
         };
-        Ok(blocks.map(|blocks| Choice { by, blocks }))
+        Ok(tokens.map(|tokens| Choice { by, tokens }))
     }
 }

@@ -17,9 +17,9 @@ use crate::commands::size_hugepages::trace::scale::TokenScale;
 use crate::commands::size_hugepages::trace::{deployment, file, html, picture, text};
 use crate::engine::plan::worth::PriceCase;
 use crate::engine::trace::Trace;
-use crate::engine::trace::reuse::{ReuseDistances, TierBlocks, TierCurves};
+use crate::engine::trace::reuse::{ReuseDistances, TierCurves, TierSizes};
 
-/// Maximum number of points, excluding the last; each is 1.5 times the previous point.
+/// Maximum number of points; each is about 1.5 times the previous point.
 const POINTS_MAX: usize = 64;
 /// A trace that is shorter says little about a month.
 const TRACE_HOURS_MIN: f64 = 1.0;
@@ -39,9 +39,9 @@ pub(super) struct CurveInputs {
 pub(super) fn run(args: &Args, path: &str) -> Outcome {
     deployment::check_file(args)?;
     // A wrong argument is reported before a long trace is read.
-    choice::known_tiers(args, &TokenScale::new(args, 1)?)?;
+    choice::known_tiers(args, &TokenScale::new(args)?)?;
     let trace = file::read(path, &args.trace)?;
-    let scale = TokenScale::new(args, trace.block_tokens)?;
+    let scale = TokenScale::new(args)?;
     let tiers = choice::known_tiers(args, &scale)?;
     let hours = hours(&trace);
     let prices = price::prices(args, hours)?;
@@ -106,59 +106,56 @@ impl CurveInputs {
         self.curves.all.rate(hits)
     }
 
-    /// The hit tokens of L1, L2 and an L3 of `l3` blocks.
+    /// The hit tokens of L1, L2 and an L3 of `l3` tokens.
     pub(super) fn hits_with_l3(&self, l3: u64) -> u64 {
         match self.tiers {
-            Some(KnownTiers { l1, l2 }) => self.curves.hits(TierBlocks { l1, l2, l3 }).total(),
+            Some(KnownTiers { l1, l2 }) => self.curves.hits(TierSizes { l1, l2, l3 }).total(),
             None => self.curves.all.hits(l3),
         }
     }
 
-    /// The point for a size in blocks. `before` is the size of the point before, with its row.
-    pub(super) fn point(&self, blocks: u64, before: Option<(u64, &CurvePoint)>) -> CurvePoint {
+    /// The point for a size in tokens. `before` is the size of the point before, with its row.
+    pub(super) fn point(&self, tokens: u64, before: Option<(u64, &CurvePoint)>) -> CurvePoint {
         let curve = &self.curves.all;
         let added = |l3: u64| self.hits_with_l3(l3).saturating_sub(self.hits_with_l3(0));
-        let bytes = self.scale.segment_bytes(blocks);
-        let before_blocks = before.map_or(0, |(blocks, _)| blocks);
-        let gained = curve.hits(blocks).saturating_sub(curve.hits(before_blocks)) as f64;
-        let per_block = gained / blocks.saturating_sub(before_blocks).max(1) as f64;
+        let bytes = self.scale.segment_bytes(tokens);
+        let size_before = before.map_or(0, |(tokens, _)| tokens);
+        let gained = curve.hits(tokens).saturating_sub(curve.hits(size_before)) as f64;
+        let per_token = gained / tokens.saturating_sub(size_before).max(1) as f64;
         let worth = |(at, price): (usize, &MemoryPrice)| {
             let before = before.and_then(|(_, point)| Some((point.worth.get(at)?, point.segment_bytes?)));
-            Some(price::row(price, added(blocks), bytes?, before))
+            Some(price::row(price, added(tokens), bytes?, before))
         };
-        let l2_hits = self.tiers.map(|tiers| self.curves.hits(TierBlocks { l1: tiers.l1, l2: blocks, l3: 0 }).total());
+        let l2_hits = self.tiers.map(|tiers| self.curves.hits(TierSizes { l1: tiers.l1, l2: tokens, l3: 0 }).total());
         CurvePoint {
-            tokens: self.scale.tokens(blocks),
-            hit_rate: self.rate(curve.hits(blocks)),
-            hit_rate_error: curve.error(blocks),
-            hit_tokens_per_gib: self.scale.blocks_per_gib().map(|blocks| per_block * blocks),
+            tokens,
+            hit_rate: self.rate(curve.hits(tokens)),
+            hit_rate_error: curve.error(tokens),
+            hit_tokens_per_gib: self.scale.tokens_per_gib().map(|tokens| per_token * tokens),
             l2_hit_rate: l2_hits.map(|hits| self.rate(hits)),
-            l3_hit_rate: self.tiers.map(|_| self.rate(self.hits_with_l3(blocks))),
-            hicache_gb: self.scale.hicache_gb(blocks),
+            l3_hit_rate: self.tiers.map(|_| self.rate(self.hits_with_l3(tokens))),
+            hicache_gb: self.scale.hicache_gb(tokens),
             segment_bytes: bytes,
             worth: self.prices.iter().enumerate().filter_map(worth).collect::<Vec<WorthRow>>(),
         }
     }
 
-    /// The size of L3 in blocks that pays most.
+    /// The size of L3 in tokens that pays most.
     pub(super) fn best_size(&self, price: &MemoryPrice, case: PriceCase) -> Option<u64> {
         let free = self.hits_with_l3(0);
         let points = self.curves.all.points().iter();
         let points = points.map(|(size, _)| (*size, self.hits_with_l3(*size).saturating_sub(free)));
-        price.prices.best_size(points, |blocks| self.scale.segment_bytes(blocks).unwrap_or(u64::MAX), case)
+        price.prices.best_size(points, |tokens| self.scale.segment_bytes(tokens).unwrap_or(u64::MAX), case)
     }
 
-    /// The sizes of the table: each 1.5 times the one before, up to the smallest that reaches the
-    /// ceiling.
+    /// The sizes of the table: each about 1.5 times the one before, from the smallest with hits to
+    /// the smallest that reaches the ceiling.
     fn sizes(&self) -> Vec<u64> {
-        let last = self.curves.all.points().last().map_or(0, |(size, _)| *size);
-        let mut sizes = Vec::new();
-        let mut size = 1u64;
-        while size < last && sizes.len() < POINTS_MAX {
-            sizes.push(size);
-            size += size.div_ceil(2);
-        }
-        sizes.extend((last > 0).then_some(last));
+        let curve = &self.curves.all;
+        let last = curve.points().last().map(|(size, _)| *size);
+        let smaller = |size: &u64| Some(size / 3 * 2 + size % 3 * 2 / 3).filter(|size| curve.hits(*size) > 0);
+        let mut sizes: Vec<u64> = std::iter::successors(last, smaller).take(POINTS_MAX).collect();
+        sizes.reverse();
         sizes
     }
 
@@ -212,7 +209,7 @@ fn document(
     };
     let wanted = |rate: &f64| RequestedRate {
         hit_rate: *rate,
-        reached: size_of(*rate).map(|blocks| inputs.point(blocks, None)),
+        reached: size_of(*rate).map(|tokens| inputs.point(tokens, None)),
     };
     let choice = Choice::new(args, inputs, size_of)?;
     let chosen = choice.map(|choice| deployment::chosen(args, inputs, choice)).transpose()?;
@@ -225,11 +222,11 @@ fn document(
         prompt_tokens: curve.asked,
         trace_hours: hours,
         blocks: trace.block_ids,
-        distinct_blocks: curve.distinct,
+        distinct_tokens: curve.distinct,
         block_tokens: trace.block_tokens,
         sampled_share: 0.5f64.powi(i32::try_from(trace.sample_shift).unwrap_or(0)),
         best_hit_rate: curve.rate(curve.ceiling()),
-        knee: curve.knee().map(|blocks| inputs.point(blocks, None)),
+        knee: curve.knee().map(|tokens| inputs.point(tokens, None)),
         curve: inputs.rows(),
         wanted: args.trace.hit_rate.iter().map(wanted).collect(),
         price: inputs.price_document(),

@@ -21,7 +21,7 @@ use crate::engine::deploy::{
 };
 use crate::engine::plan::client::{GIB1, MIB2};
 use crate::engine::plan::host_pool::L2Size;
-use crate::engine::trace::reuse::TierBlocks;
+use crate::engine::trace::reuse::TierSizes;
 
 /// Checks `--out` before the trace is read.
 ///
@@ -65,8 +65,8 @@ pub(super) fn nothing_to_write(has_prices: bool) -> &'static str {
 /// # Errors
 /// The deployment is invalid, or the file cannot be written.
 pub(super) fn chosen(args: &Args, inputs: &CurveInputs, choice: Choice) -> Result<ChosenSize, Failure> {
-    let point = inputs.point(choice.blocks, None);
-    let tiers = inputs.tiers.map(|tiers| tier_rates(args, inputs, tiers, choice.blocks));
+    let point = inputs.point(choice.tokens, None);
+    let tiers = inputs.tiers.map(|tiers| tier_rates(args, inputs, tiers, choice.tokens));
     let mut chosen = ChosenSize { by: choice.by, point, tiers, group_segment_bytes: None, needs: None, file: None };
     let Some(total) = chosen.point.segment_bytes.filter(|_| has_l2(args)) else { return Ok(chosen) };
     let services = args.store_services;
@@ -96,12 +96,12 @@ pub(super) fn chosen(args: &Args, inputs: &CurveInputs, choice: Choice) -> Resul
 fn tier_rates(args: &Args, inputs: &CurveInputs, tiers: KnownTiers, l3: u64) -> TierRates {
     let KnownTiers { l1, l2 } = tiers;
     let curve = &inputs.curves.all;
-    let hits = inputs.curves.hits(TierBlocks { l1, l2, l3 });
+    let hits = inputs.curves.hits(TierSizes { l1, l2, l3 });
     TierRates {
         write_policy: args.trace.hicache_write_policy.name(),
-        l1_tokens: inputs.scale.tokens(l1),
-        l2_tokens: inputs.scale.tokens(l2),
-        l3_tokens: inputs.scale.tokens(l3),
+        l1_tokens: l1,
+        l2_tokens: l2,
+        l3_tokens: l3,
         l1_hit_rate: curve.rate(hits.l1),
         l2_hit_rate: curve.rate(hits.l2),
         l3_hit_rate: curve.rate(hits.l3),

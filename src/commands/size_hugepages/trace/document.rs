@@ -132,13 +132,14 @@ pub(super) struct CurveDocument {
     pub trace_hours: Option<f64>,
     /// Block IDs in the trace.
     pub blocks: u64,
-    pub distinct_blocks: u64,
+    /// Prompt tokens that differ from all others.
+    pub distinct_tokens: u64,
     pub block_tokens: u64,
     /// Share of the blocks that the rates were computed from; 1 if they are exact.
     pub sampled_share: f64,
     /// The hit rate with an unlimited cache: the ceiling.
     pub best_hit_rate: f64,
-    /// Beyond this size, a block brings fewer hits than the average; `null` without hits.
+    /// Beyond this size, memory brings fewer hits than on average; `null` without hits.
     pub knee: Option<CurvePoint>,
     pub curve: Vec<CurvePoint>,
     /// One entry per requested rate.

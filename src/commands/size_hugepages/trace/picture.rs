@@ -99,7 +99,7 @@ mod tests {
             prompt_tokens: 0,
             trace_hours: None,
             blocks: 0,
-            distinct_blocks: 0,
+            distinct_tokens: 0,
             block_tokens: 512,
             sampled_share: 1.0,
             best_hit_rate: 0.6,

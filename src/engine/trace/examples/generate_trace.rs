@@ -1,18 +1,26 @@
 //! Writes a synthetic request trace in one of the public formats to stdout. The same arguments
 //! produce the same bytes.
 //!
-//! ```sh
-//! cargo run --release -p mcctl-trace --example generate_trace -- KIND [--requests N] [--sessions N] [--seed N] [--scale F]
+//! ```sh cargo run --release -p mcctl-trace --example generate_trace -- KIND [--requests N]
+//! [--sessions N] [--seed N] [--scale F]
 //! ```
 //!
-//! | kind | modeled on | matched | not matched |
-//! |---|---|---|---|
-//! | `mooncake` | FAST'25 `conversation_trace.jsonl` | 12,031 requests, mean input 12,035, mean output 343, blocks of 512, one hour | reuse (ceiling 45.2 % with seed 1), turns per conversation, arrival pattern |
-//! | `bailian` | Qwen (Bailian) usage traces | fields, blocks of 16, hashes not chained (sets of blocks overcount by 0.18 points with seed 1, 0.17 % in trace A) | number of rows, lengths, shares of the types |
-//! | `weka` | `cc-traces-weka-042026` | 739 sessions, 59,274 requests, about 90 M hash ids (89.6 M with seed 1), ceiling about 96.8 %, blocks of 64 | distribution of lengths, share of subagents, times |
-//! | `tracelab` | TraceLab, all users | 8,058 sessions, 665,453 rounds, 52 users, field names, form of the timestamps | distribution of lengths, projects, tools, duplicate and empty rounds |
-//! | `litellm` | LiteLLM 1.111 spend logs | field names, chained hashes of 16 hex digits with the last partial block | everything else |
-//! | `vllm` | timed traces of `vllm bench serve` | one hash id for each 16 tokens, seconds | everything else |
+//! | kind | modeled on | matched | not matched | |---|---|---|---|
+//! | `mooncake` | FAST'25 `conversation_trace.jsonl` | 12,031 requests, mean input 12,035, mean
+//! output 343, blocks of 512, one hour | reuse (ceiling 45.2 % with seed 1), turns per
+//! conversation, arrival pattern |
+//! | `bailian` | Qwen (Bailian) usage traces | fields, blocks of 16, hashes not chained (sets of
+//! blocks overcount by 0.18 points with seed 1, 0.17 % in trace A) | number of rows, lengths,
+//! shares of the types |
+//! | `weka` | `cc-traces-weka-042026` | 739 sessions, 59,274 requests, about 90 M hash ids (89.6 M
+//! with seed 1), ceiling about 96.8 %, blocks of 64 | distribution of lengths, share of subagents,
+//! times |
+//! | `tracelab` | TraceLab, all users | 8,058 sessions, 665,453 rounds, 52 users, field names, form
+//! of the timestamps | distribution of lengths, projects, tools, duplicate and empty rounds |
+//! | `litellm` | LiteLLM 1.111 spend logs | field names, chained hashes of 16 hex digits with the
+//! last partial block | everything else |
+//! | `vllm` | timed traces of `vllm bench serve` | one hash id for each 16 tokens, seconds |
+//! everything else |
 //!
 //! "Ceiling" is the share of prompt tokens that an unlimited cache hits. `--scale` divides all
 //! lengths in tokens, and leaves the block size unchanged. `--requests` and `--sessions` change the
@@ -188,7 +196,8 @@ fn conversations(shape: &Conversations, options: &Options, mut emit: impl FnMut(
         turn.output = options.tokens(output * factor);
     }
 
-    // The sum of all inputs is `fixed` + `added` * `unit`, where `unit` is the mean of a first turn.
+    // The sum of all inputs is `fixed` + `added` * `unit`, where `unit` is the mean of a first
+    // turn.
     let system_tokens: Vec<u64> =
         (0..shape.systems).map(|_| options.tokens(shape.system_tokens * later.sample(rng))).collect();
     let (mut fixed, mut added) = (0.0, 0.0);
@@ -435,7 +444,8 @@ fn timestamp(ms: u64) -> String {
     format!("2026-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
 }
 
-// --- agent sessions --------------------------------------------------------------------------------
+// --- agent sessions
+// --------------------------------------------------------------------------------
 
 /// A session of `cc-traces-weka-042026`, one JSON object.
 ///

@@ -3,25 +3,19 @@
 /// Hit tokens of one LRU cache over a whole trace, by its size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HitCurve {
-    /// Cache size in blocks, and the hit tokens with a cache of this size; both increase.
+    /// Cache size in tokens, and the hit tokens with a cache of this size; both increase.
     points: Vec<(u64, u64)>,
     /// All prompt tokens.
     pub asked: u64,
-    /// Different blocks in the trace.
+    /// Different prompt tokens.
     pub distinct: u64,
-    /// Tokens per block.
-    pub block_tokens: u64,
     /// Half of the 95 % interval of the hit rate at each point; empty unless the trace was sampled.
     errors: Vec<f64>,
 }
 
 impl HitCurve {
-    pub(super) fn new(mut points: Vec<(u64, u64)>, asked: u64, distinct: u64, block_tokens: u64) -> HitCurve {
-        // A cache of all blocks has all hits. The end of the last bucket may be beyond it.
-        if let Some((size, _)) = points.last_mut().filter(|(size, _)| *size > distinct && distinct > 0) {
-            *size = distinct;
-        }
-        HitCurve { points, asked, distinct, block_tokens, errors: Vec::new() }
+    pub(super) fn new(points: Vec<(u64, u64)>, asked: u64, distinct: u64) -> HitCurve {
+        HitCurve { points, asked, distinct, errors: Vec::new() }
     }
 
     pub(super) fn replace(&mut self, points: Vec<(u64, u64)>, errors: Vec<f64>) {
@@ -29,25 +23,25 @@ impl HitCurve {
         self.errors = errors;
     }
 
-    /// The sizes at which the hit tokens change, in blocks, with these hit tokens. Exact up to 4096
-    /// blocks, and at steps of 1/2048 above.
+    /// The sizes at which the hit tokens change, in tokens, with these hit tokens. Exact up to 4096
+    /// tokens, and in steps of 1/2048 above.
     pub fn points(&self) -> &[(u64, u64)] {
         &self.points
     }
 
-    /// Hit tokens with a cache of `blocks` blocks.
-    pub fn hits(&self, blocks: u64) -> u64 {
-        self.at(blocks).map_or(0, |at| self.points[at].1)
+    /// Hit tokens with a cache of `size` tokens.
+    pub fn hits(&self, size: u64) -> u64 {
+        self.at(size).map_or(0, |at| self.points[at].1)
     }
 
-    /// Half of the 95 % interval of the hit rate with a cache of `blocks` blocks, 0 to 1; `None` if
+    /// Half of the 95 % interval of the hit rate with a cache of `size` tokens, 0 to 1; `None` if
     /// the rate is exact.
-    pub fn error(&self, blocks: u64) -> Option<f64> {
-        self.at(blocks).and_then(|at| self.errors.get(at)).copied()
+    pub fn error(&self, size: u64) -> Option<f64> {
+        self.at(size).and_then(|at| self.errors.get(at)).copied()
     }
 
-    fn at(&self, blocks: u64) -> Option<usize> {
-        self.points.partition_point(|(size, _)| *size <= blocks).checked_sub(1)
+    fn at(&self, size: u64) -> Option<usize> {
+        self.points.partition_point(|(at, _)| *at <= size).checked_sub(1)
     }
 
     /// Hit tokens with an infinite cache: the ceiling.
@@ -60,7 +54,7 @@ impl HitCurve {
         hits as f64 / self.asked.max(1) as f64
     }
 
-    /// The smallest cache, in blocks, that reaches a hit rate; `None` if no size does. The rate is
+    /// The smallest cache, in tokens, that reaches a hit rate; `None` if no size does. The rate is
     /// in millionths, so that a rate and its reading in text are the same number.
     pub fn smallest(&self, millionths: u64) -> Option<u64> {
         let enough = u128::from(millionths) * u128::from(self.asked);
@@ -71,9 +65,9 @@ impl HitCurve {
         self.points.get(below).map(|(size, _)| *size)
     }
 
-    /// The knee: the size beyond which a block brings fewer hit tokens than the average block of a
-    /// cache that reaches the ceiling. It is the point farthest above the line from the origin to
-    /// the smallest such cache. `None` without hits.
+    /// The knee: the size beyond which a token of memory brings fewer hit tokens than the average
+    /// one of a cache that reaches the ceiling. It is the point farthest above the line from the
+    /// origin to the smallest such cache. `None` without hits.
     pub fn knee(&self) -> Option<u64> {
         let (size_max, hits_max) = *self.points.last()?;
         let above = |(size, hits): &(u64, u64)| {
@@ -91,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_knee_is_where_a_block_brings_less_than_the_average() {
-        let curve = HitCurve::new(vec![(10, 500), (20, 800), (40, 900), (100, 1000)], 2000, 120, 1);
+        let curve = HitCurve::new(vec![(10, 500), (20, 800), (40, 900), (100, 1000)], 2000, 120);
         assert_eq!(curve.knee(), Some(20));
         assert_eq!((curve.hits(9), curve.hits(10), curve.hits(39), curve.ceiling()), (0, 500, 800, 1000));
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Hit tokens by reuse distance, in a fixed amount of memory.
 //!
-//! Distances are exact below 4096 blocks. Above, a bucket is at most 1/2048 of its distance
+//! Distances are exact below 4096 tokens. Above, a bucket is at most 1/2048 of its distance
 //! wide. At the end of a bucket, the number of hits is exact at every distance.
 
 /// Distances below 2 to this power have a bucket of their own.
@@ -63,7 +63,7 @@ impl DistanceHistogram {
         self.change[last] -= tokens;
     }
 
-    /// Returns the end of each bucket that has tokens, in blocks, and the number of tokens up to
+    /// Returns the end of each bucket that has hits, in tokens, and the number of tokens up to
     /// it.
     pub(super) fn sums(&self) -> Vec<(u64, u64)> {
         let mut sum = 0i64;

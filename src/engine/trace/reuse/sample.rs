@@ -5,6 +5,7 @@
 //! 2015). The misses are scaled, not the hits: a block that all prompts share is a miss only once,
 //! so that it matters little whether it belongs to the sample.
 
+use crate::reuse::BlockTokens;
 use crate::reuse::curve::HitCurve;
 use crate::reuse::histogram::DistanceHistogram;
 
@@ -21,33 +22,39 @@ pub(super) struct SampleGroup {
     tokens: u64,
 }
 
-impl SampleGroup {
-    /// Counts a hit of `tokens` tokens at a distance in blocks.
-    pub(super) fn hit(&mut self, distance: u64, tokens: i64) {
-        self.hits.add(distance, distance + 1, tokens);
-    }
-
-    /// Counts a block of `tokens` tokens in a prompt, whether it is a hit or not.
-    pub(super) fn asked(&mut self, tokens: u64) {
-        self.tokens = self.tokens.saturating_add(tokens);
-    }
-}
-
 /// Empty groups; none if all blocks have been read.
 pub(super) fn groups(shift: u32) -> Vec<SampleGroup> {
     vec![SampleGroup::default(); if shift == 0 { 0 } else { GROUPS }]
 }
 
 /// The group of a sampled block: four bits of its key that the choice of the sample does not use.
-pub(super) fn group(key: u64) -> usize {
+fn group(key: u64) -> usize {
     (key & (GROUPS as u64 - 1)) as usize
+}
+
+/// Counts the hits of sampled blocks, whose distances begin with `from` sampled tokens.
+pub(super) fn hits(groups: &mut [SampleGroup], blocks: &BlockTokens<'_>, from: u64, shift: u32) {
+    for (key, at, tokens) in blocks.each() {
+        let distance = (from + at) << shift;
+        if let Some(group) = groups.get_mut(group(key)) {
+            group.hits.add(distance, distance + 1, i64::try_from(tokens).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// Counts the sampled blocks of a prompt, hits or not.
+pub(super) fn asked(groups: &mut [SampleGroup], blocks: &BlockTokens<'_>) {
+    for (key, _, tokens) in blocks.each() {
+        if let Some(group) = groups.get_mut(group(key)) {
+            group.tokens = group.tokens.saturating_add(tokens);
+        }
+    }
 }
 
 /// Adds the hits of the sampled blocks to `curve`, which has those of all other blocks.
 /// `keyed_tokens` is the number of tokens in all blocks with keys, sampled or not.
 pub(super) fn add(curve: &mut HitCurve, groups: &[SampleGroup], shift: u32, keyed_tokens: u64) {
-    let sums: Vec<HitCurve> =
-        groups.iter().map(|group| HitCurve::new(group.hits.sums(), 0, 0, curve.block_tokens)).collect();
+    let sums: Vec<HitCurve> = groups.iter().map(|group| HitCurve::new(group.hits.sums(), 0, 0)).collect();
     let mut sizes: Vec<u64> = sums.iter().chain([&*curve]).flat_map(HitCurve::points).map(|(size, _)| *size).collect();
     sizes.sort_unstable();
     sizes.dedup();

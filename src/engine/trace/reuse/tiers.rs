@@ -1,6 +1,6 @@
 //! Hit tokens by tier, for each of SGLang's write policies.
 //!
-//! Which blocks a tier holds follows from their reuse distance. Source: SGLang 0.5.23,
+//! Which tokens a tier holds follows from their reuse distance. Source: SGLang 0.5.23,
 //! `mem_cache/unified_radix_cache.py` and `mem_cache/unified_cache/unified_tree_core.py`.
 
 use crate::reuse::HitCurve;
@@ -32,9 +32,9 @@ impl WritePolicy {
     }
 }
 
-/// Sizes of the tiers in blocks.
+/// Sizes of the tiers in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TierBlocks {
+pub struct TierSizes {
     pub l1: u64,
     pub l2: u64,
     pub l3: u64,
@@ -55,13 +55,13 @@ impl TierHits {
     }
 }
 
-/// The hit curve of a trace, and that of the blocks which a policy has written.
+/// The hit curve of a trace, and that of the tokens which a policy has written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TierCurves {
     policy: WritePolicy,
-    /// All blocks.
+    /// All tokens.
     pub all: HitCurve,
-    /// Blocks that had a second use in L1, with [`WritePolicy::WriteThroughSelective`].
+    /// Tokens that had a second use in L1, with [`WritePolicy::WriteThroughSelective`].
     written: HitCurve,
 }
 
@@ -71,9 +71,9 @@ impl TierCurves {
     }
 
     /// Divides the hit tokens between tiers of these sizes. `l1` must be that of the accumulator.
-    pub fn hits(&self, tiers: TierBlocks) -> TierHits {
-        let TierBlocks { l1, l2, l3 } = tiers;
-        // The greatest distance of a block that the tiers up to this one hold.
+    pub fn hits(&self, tiers: TierSizes) -> TierHits {
+        let TierSizes { l1, l2, l3 } = tiers;
+        // The greatest distance of a token that the tiers up to this one hold.
         let (l2_reach, l3_reach) = match self.policy {
             WritePolicy::WriteThrough | WritePolicy::WriteThroughSelective => (l2, l3),
             WritePolicy::WriteBack if l3 > 0 => (l1.saturating_add(l2), l1.saturating_add(l3)),
