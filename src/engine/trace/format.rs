@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::block_size::BlockRule;
+use crate::block_size::{BlockRule, BlockSizes};
 use crate::error::{RowError, TraceError, TraceRefusal};
 use crate::row::TraceRow;
 use crate::times::TimeUnit;
@@ -111,6 +111,14 @@ impl TraceFormat {
     /// The row is not a JSON object with the fields of the format, or a time is out of range.
     pub fn parse_session(self, text: &str) -> Option<Result<WekaSession, RowError>> {
         (self == TraceFormat::Weka).then(|| WekaSession::parse(text))
+    }
+
+    /// Returns the format that all rows suggest. A trace with Mooncake's fields is a timed trace of
+    /// vLLM if some times have `fractions`, and of the two conventional block sizes only vLLM's is
+    /// among the `sizes` that fit all rows.
+    pub fn settled(self, fractions: bool, sizes: Option<BlockSizes>) -> TraceFormat {
+        let is_timed = || sizes.is_some_and(|sizes| !sizes.contains(512) && sizes.contains(16));
+        if self == TraceFormat::Mooncake && fractions && is_timed() { TraceFormat::VllmTimed } else { self }
     }
 
     /// Returns the block size that the format has by convention, in tokens.

@@ -1,12 +1,14 @@
 //! Request traces: one reader for each public format, and one type for all of them.
 //!
 //! - [`read()`]: reads a whole trace for sizing
+//! - [`RowReader`], [`SizeCheck`]: what a replay of a trace uses instead, to stop early
 //! - [`TraceFormat`]: recognizes a format by its first row, and parses single rows
 //! - `request`: a recorded request, and which part of its prompt other requests share
 //! - `row`: a row of a format with one request per line
 //! - `mooncake`, `bailian`, `litellm`, `tracelab`, `weka`: the formats
 //! - [`reuse`]: the hit rate of a cache of any size
-//! - `builder`, `block_size`, `keys`, `prefix_key`, `sessions`, `times`: what all formats share
+//! - `builder`, `block_size`, `size_check`, `keys`, `prefix_key`, `sessions`, `times`: what all
+//!   formats share
 //!
 //! The crate reads from a `BufRead`. It opens no file and reads no clock.
 #![forbid(unsafe_code)]
@@ -27,6 +29,7 @@ pub mod reuse;
 mod row;
 mod rows;
 mod sessions;
+mod size_check;
 mod times;
 mod tracelab;
 mod weka;
@@ -39,6 +42,8 @@ pub use prefix_key::PrefixKeys;
 pub use read::{LIVE_SESSIONS, Trace, TraceOptions, read};
 pub use request::{SessionId, TracePrompt, TraceRequest};
 pub use row::{ChatLink, TraceRow};
-pub use rows::ROW_BYTES_MAX;
+pub use rows::{ROW_BYTES_MAX, Row, RowReader};
+pub use size_check::{CheckedPrompt, PromptCounts, SizeCheck};
 pub use times::TimeUnit;
-pub use weka::{WekaRequest, WekaSession};
+pub use tracelab::{TraceLabRound, TraceLabRounds};
+pub use weka::{LiveSessions, WekaRequest, WekaSession};

@@ -8,11 +8,11 @@ use crate::caveat::TraceCaveat;
 use crate::error::{BadRow, RowError, TraceError, TraceRefusal};
 use crate::format::TraceFormat;
 use crate::prefix_key::PrefixKeys;
-use crate::request::{SessionId, TraceRequest};
+use crate::request::{SessionId, TracePrompt, TraceRequest};
 use crate::rows::RowReader;
 use crate::sessions::Sessions;
 use crate::times::TimeUnit;
-use crate::tracelab::{self, Rounds};
+use crate::tracelab::TraceLabRounds;
 use crate::weka::{LiveSessions, WekaSession};
 
 /// Bytes between two calls of `progress`.
@@ -161,7 +161,7 @@ struct Reading<'a> {
     options: &'a TraceOptions,
     trace: TraceBuilder<'a>,
     sessions: Sessions,
-    rounds: Rounds,
+    rounds: TraceLabRounds,
     live: LiveSessions,
     /// Number of sessions, for formats with one session per row.
     session_rows: SessionId,
@@ -181,7 +181,7 @@ impl<'a> Reading<'a> {
             options,
             trace,
             sessions: Sessions::default(),
-            rounds: Rounds::default(),
+            rounds: TraceLabRounds::default(),
             live: LiveSessions::new(options.live_sessions),
             session_rows: 0,
             subagents: (0, 0, 0),
@@ -197,10 +197,7 @@ impl<'a> Reading<'a> {
                 Ok(session) => return self.session(line, session),
                 Err(reason) => Err(reason),
             },
-            (Ok(text), TraceFormat::TraceLab) => match tracelab::parse(text) {
-                Ok(row) => Ok(self.rounds.add(line, &row)?),
-                Err(reason) => Err(reason),
-            },
+            (Ok(text), TraceFormat::TraceLab) => self.rounds.add(line, text)?,
             (Ok(text), format) => match format.parse_row(text) {
                 Some(Ok(row)) => self.request(line, row)?,
                 Some(Err(reason)) => Err(reason),
@@ -260,7 +257,21 @@ impl<'a> Reading<'a> {
             return Err(TraceRefusal::NoPrefixes.into());
         }
         match self.format {
-            TraceFormat::TraceLab => self.rounds.finish(&mut self.trace),
+            TraceFormat::TraceLab => {
+                let (rounds, caveats) = self.rounds.finish();
+                self.trace.caveats.extend(caveats);
+                self.trace.reserve(rounds.len());
+                for round in rounds {
+                    self.trace.push(TraceRequest {
+                        line: round.line,
+                        session: round.session,
+                        at: Some(round.at),
+                        input: round.input,
+                        output: round.output,
+                        prompt: TracePrompt::Continued { prefix: round.prefix },
+                    });
+                }
+            }
             TraceFormat::Weka => {
                 let (live, sessions) = (self.options.live_sessions.max(1), u64::from(self.session_rows));
                 self.trace.caveats.push(TraceCaveat::AssumedSessionStarts { live, sessions });
@@ -278,12 +289,7 @@ impl<'a> Reading<'a> {
         }
         let mut trace = self.trace.finish()?;
         if flat {
-            if trace.format == TraceFormat::Mooncake
-                && self.sessions.has_fractions()
-                && trace.common_sizes.is_some_and(|sizes| !sizes.contains(512) && sizes.contains(16))
-            {
-                trace.format = TraceFormat::VllmTimed;
-            }
+            trace.format = trace.format.settled(self.sessions.has_fractions(), trace.common_sizes);
             trace.settle_times(&self.sessions, self.options);
         } else {
             trace.has_times = true;

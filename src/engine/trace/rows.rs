@@ -8,7 +8,8 @@ use crate::error::RowError;
 pub const ROW_BYTES_MAX: usize = 256 << 20;
 
 /// Reads the rows of a trace. Blank lines are not rows.
-pub(crate) struct RowReader<R> {
+#[derive(Debug)]
+pub struct RowReader<R> {
     input: R,
     buffer: Vec<u8>,
     /// Lines read so far.
@@ -18,7 +19,7 @@ pub(crate) struct RowReader<R> {
     layout: RowLayout,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum RowLayout {
     /// Depends on the first row.
     Unknown,
@@ -29,13 +30,14 @@ enum RowLayout {
 }
 
 /// A row, and the line at which it starts.
-pub(crate) struct Row<'a> {
-    pub(crate) line: u64,
-    pub(crate) text: Result<&'a str, RowError>,
+#[derive(Debug)]
+pub struct Row<'a> {
+    pub line: u64,
+    pub text: Result<&'a str, RowError>,
 }
 
 impl<R: BufRead> RowReader<R> {
-    pub(crate) fn new(input: R) -> RowReader<R> {
+    pub fn new(input: R) -> RowReader<R> {
         RowReader::with_max(input, ROW_BYTES_MAX)
     }
 
@@ -43,23 +45,29 @@ impl<R: BufRead> RowReader<R> {
         RowReader { input, buffer: Vec::new(), lines: 0, bytes: 0, max, layout: RowLayout::Unknown }
     }
 
-    /// Bytes read so far.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Returns the number of bytes read so far.
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next line to read, from 1.
-    pub(crate) fn next_line_number(&self) -> u64 {
+    /// Returns the number of the next line to read, from 1.
+    pub fn next_line_number(&self) -> u64 {
         self.lines + 1
     }
 
-    /// The next bytes, at least one unless the input has ended.
-    pub(crate) fn peek(&mut self) -> io::Result<&[u8]> {
+    /// Returns the next bytes, at least one unless the input has ended.
+    ///
+    /// # Errors
+    /// The input cannot be read.
+    pub fn peek(&mut self) -> io::Result<&[u8]> {
         fill(&mut self.input)
     }
 
     /// Returns the next row; `None` at the end.
-    pub(crate) fn next_row(&mut self) -> io::Result<Option<Row<'_>>> {
+    ///
+    /// # Errors
+    /// The input cannot be read.
+    pub fn next_row(&mut self) -> io::Result<Option<Row<'_>>> {
         match self.layout {
             RowLayout::Unknown => self.first_row(),
             RowLayout::Lines => self.next_line(),

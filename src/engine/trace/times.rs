@@ -25,7 +25,7 @@ pub enum TimeUnit {
 
 impl TimeUnit {
     /// Seconds per unit.
-    pub(crate) fn seconds(self) -> f64 {
+    pub fn seconds(self) -> f64 {
         match self {
             TimeUnit::Seconds => 1.0,
             TimeUnit::Milliseconds => 1e-3,
@@ -42,7 +42,7 @@ impl TimeUnit {
     /// Returns the rates (requests per second) with this unit and with the other, if the first is
     /// implausible and the second is not. `span` is the time from the first to the last of
     /// `requests` requests, in this unit; `whole` says that all timestamps are integers.
-    pub(crate) fn doubt(self, requests: usize, span: f64, whole: bool) -> Option<(f64, f64)> {
+    pub fn doubt(self, requests: usize, span: f64, whole: bool) -> Option<(f64, f64)> {
         if requests < ROWS_MIN || span <= 0.0 {
             return None;
         }

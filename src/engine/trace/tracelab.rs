@@ -14,11 +14,11 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 
-use crate::builder::{TOKENS_MAX, TraceBuilder};
 use crate::caveat::TraceCaveat;
 use crate::error::{RowError, TraceError};
-use crate::request::{SessionId, TracePrompt, TraceRequest};
+use crate::request::SessionId;
 use crate::row::TraceRow;
+use crate::size_check::TOKENS_MAX;
 use crate::times::{Timestamp, checked};
 
 /// A row as recorded.
@@ -141,37 +141,53 @@ impl<'de> Deserialize<'de> for RoundTimes {
     }
 }
 
-/// A round, before the rounds of its session are ordered.
-struct Round {
-    line: u64,
-    session: SessionId,
-    index: u64,
-    at: f64,
-    input: u64,
-    output: u64,
-    /// What the provider's cache served, in tokens.
-    prefix: u64,
+/// A round of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceLabRound {
+    /// The line at which the row starts, from 1.
+    pub line: u64,
+    pub session: SessionId,
+    /// Position within the session, as recorded; `u64::MAX` if it is not.
+    pub index: u64,
+    /// Start in seconds since 1970.
+    pub at: f64,
+    /// Prompt length in tokens, at least 1.
+    pub input: u64,
+    /// Reply length in tokens, at least 1.
+    pub output: u64,
+    /// The first `prefix` tokens of the prompt are the first tokens of the session's round before,
+    /// including its reply.
+    pub prefix: u64,
 }
 
-/// Collects rounds.
-#[derive(Default)]
-pub(crate) struct Rounds {
-    rounds: Vec<Round>,
+/// Collects rounds of TraceLab.
+#[derive(Debug, Default)]
+pub struct TraceLabRounds {
+    /// With the recorded prefixes: what the provider's cache served.
+    rounds: Vec<TraceLabRound>,
     sessions: HashMap<Box<str>, SessionId>,
     no_tokens: u64,
     no_time: u64,
 }
 
-impl Rounds {
-    /// Adds a row. Rows without tokens or without a time are left out.
-    pub(crate) fn add(&mut self, line: u64, row: &TraceLabRow<'_>) -> Result<(), TraceError> {
+impl TraceLabRounds {
+    /// Adds the row at `line`. Rows without tokens or without a time are left out.
+    ///
+    /// # Errors
+    /// The outer error ends the trace: it has too many sessions. The inner error: the row is not a
+    /// JSON object with the fields of the format, or a value is out of range.
+    pub fn add(&mut self, line: u64, text: &str) -> Result<Result<(), RowError>, TraceError> {
+        let row = match parse(text) {
+            Ok(row) => row,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let (input, Some(at)) = (row.input(), row.at()) else {
             self.no_time += 1;
-            return Ok(());
+            return Ok(Ok(()));
         };
         if input == 0 {
             self.no_tokens += 1;
-            return Ok(());
+            return Ok(Ok(()));
         }
         let name = row.session_id.0.as_ref();
         let session = match self.sessions.get(name) {
@@ -182,7 +198,7 @@ impl Rounds {
                 session
             }
         };
-        self.rounds.push(Round {
+        self.rounds.push(TraceLabRound {
             line,
             session,
             index: row.round_index.unwrap_or(u64::MAX),
@@ -191,19 +207,18 @@ impl Rounds {
             output: row.output_tokens.unwrap_or(0).max(1),
             prefix: row.prefix_tokens.unwrap_or(0).min(input),
         });
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Orders the rounds, and derives their prefixes.
-    pub(crate) fn finish(mut self, trace: &mut TraceBuilder<'_>) {
+    /// Returns the rounds in the order of their starts, with their prefixes.
+    pub fn finish(mut self) -> (Vec<TraceLabRound>, Vec<TraceCaveat>) {
         self.rounds.sort_by(|a, b| a.at.total_cmp(&b.at).then(a.index.cmp(&b.index)));
         // Prompt and reply length of the round before, by session.
         let mut before: Vec<Option<(u64, u64)>> = vec![None; self.sessions.len()];
         let (mut misses, mut first, mut first_tokens) = (0, 0, 0_u64);
-        trace.reserve(self.rounds.len());
-        for round in self.rounds {
+        for round in &mut self.rounds {
             let before = &mut before[round.session as usize];
-            let prefix = match *before {
+            round.prefix = match *before {
                 Some((input, output)) => {
                     let recorded = round.prefix.min(input.saturating_add(output));
                     misses += u64::from(round.input >= input && recorded < input);
@@ -216,25 +231,19 @@ impl Rounds {
                 }
             };
             *before = Some((round.input, round.output));
-            trace.push(TraceRequest {
-                line: round.line,
-                session: round.session,
-                at: Some(round.at),
-                input: round.input,
-                output: round.output,
-                prompt: TracePrompt::Continued { prefix },
-            });
         }
+        let mut caveats = Vec::new();
         if self.no_tokens + self.no_time > 0 {
             let (no_tokens, no_time) = (self.no_tokens, self.no_time);
-            trace.caveats.push(TraceCaveat::LeftOut { no_tokens, no_time, no_hashes: 0 });
+            caveats.push(TraceCaveat::LeftOut { no_tokens, no_time, no_hashes: 0 });
         }
         if first > 0 {
-            trace.caveats.push(TraceCaveat::PrefixFromOtherSessions { sessions: first, tokens: first_tokens });
+            caveats.push(TraceCaveat::PrefixFromOtherSessions { sessions: first, tokens: first_tokens });
         }
         if misses > 0 {
-            trace.caveats.push(TraceCaveat::ProviderCacheMisses { rounds: misses });
+            caveats.push(TraceCaveat::ProviderCacheMisses { rounds: misses });
         }
+        (self.rounds, caveats)
     }
 }
 

@@ -162,13 +162,15 @@ impl WekaSession {
 
 /// Chooses the starts of sessions, so that a fixed number of them is live at a time: when one ends,
 /// the next starts.
-pub(crate) struct LiveSessions {
+#[derive(Debug)]
+pub struct LiveSessions {
     live: usize,
     /// Ends of the live sessions, in seconds.
     ends: BinaryHeap<Reverse<Seconds>>,
 }
 
 /// Seconds in their total order.
+#[derive(Debug)]
 struct Seconds(f64);
 
 impl Ord for Seconds {
@@ -192,12 +194,13 @@ impl PartialEq for Seconds {
 impl Eq for Seconds {}
 
 impl LiveSessions {
-    pub(crate) fn new(live: u32) -> LiveSessions {
+    /// At least one session is live.
+    pub fn new(live: u32) -> LiveSessions {
         LiveSessions { live: live.max(1) as usize, ends: BinaryHeap::new() }
     }
 
-    /// Returns the start of the next session, in seconds.
-    pub(crate) fn start(&mut self, duration: f64) -> f64 {
+    /// Returns the start of the next session, which lasts `duration` seconds. Starts never decrease.
+    pub fn start(&mut self, duration: f64) -> f64 {
         let start = match self.ends.len() < self.live {
             true => 0.0,
             false => self.ends.pop().map_or(0.0, |Reverse(Seconds(end))| end),
