@@ -26,6 +26,7 @@ pub mod svg;
 pub mod switch_value;
 pub mod table;
 pub mod time_flag;
+pub mod time_unit;
 pub mod times;
 pub mod unknown_key;
 pub mod whole_file;

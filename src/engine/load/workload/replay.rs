@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::workload::tokenizer;
 use crate::workload::{
-    ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, TextGenerator, TextSpan, Tokenizer, TurnPrompt,
+    ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, SpanList, TextGenerator, TextSpan, Tokenizer, TurnPrompt,
     TurnRequest,
 };
 use crate::{ModelAnswer, Script, Turn};
@@ -63,7 +63,7 @@ impl PlannedTurn {
         self.tokens = match &self.content {
             TurnContent::Text(text) => count(text, true),
             TurnContent::Messages(messages) => messages.iter().map(|message| count(&message.text(), false)).sum(),
-            TurnContent::Made(spans) => Some(spans.iter().map(|span| span.tokens()).sum()),
+            TurnContent::Made(spans) => Some(spans.tokens()),
         };
     }
 
@@ -79,7 +79,14 @@ pub enum TurnContent {
     Text(Arc<str>),
     Messages(Vec<ChatMessage>),
     /// Generated user text: concatenated spans.
-    Made(Vec<TextSpan>),
+    Made(SpanList),
+}
+
+impl TurnContent {
+    /// Returns generated text that consists of `spans`.
+    pub fn made(spans: Vec<TextSpan>) -> TurnContent {
+        TurnContent::Made(spans.into())
+    }
 }
 
 /// A workload that replays planned conversations.
@@ -114,7 +121,7 @@ impl Replay {
     fn append(&self, history: &mut TurnPrompt, content: &TurnContent) {
         match history {
             TurnPrompt::Ids(ids) => match content {
-                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.generator.ids(*passage, ids)),
+                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.generator.ids(passage, ids)),
                 TurnContent::Text(text) => self.encode(&apart(text, ids.is_empty()), ids),
                 TurnContent::Messages(messages) => {
                     for message in messages {
@@ -123,7 +130,7 @@ impl Replay {
                 }
             },
             TurnPrompt::Text(text) => match content {
-                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.generator.text(*passage, text)),
+                TurnContent::Made(passages) => passages.iter().for_each(|passage| self.generator.text(passage, text)),
                 TurnContent::Text(more) => text.push_str(&apart(more, text.is_empty())),
                 TurnContent::Messages(messages) => {
                     for message in messages {
@@ -135,7 +142,7 @@ impl Replay {
             TurnPrompt::Messages(prompt) => match content {
                 TurnContent::Made(passages) => {
                     let mut text = String::new();
-                    passages.iter().for_each(|passage| self.generator.text(*passage, &mut text));
+                    passages.iter().for_each(|passage| self.generator.text(passage, &mut text));
                     prompt.push(ChatMessage::new(ChatRole::User, &text));
                 }
                 TurnContent::Text(text) => prompt.push(ChatMessage::new(ChatRole::User, text)),
@@ -235,7 +242,7 @@ impl LoadWorkload for Replay {
 
     fn shared(&self) -> Vec<TurnPrompt> {
         let system = |conversation: &Conversation| match &conversation.turns.first()?.content {
-            TurnContent::Made(passages) => passages.first().filter(|passage| passage.is_shared()).copied(),
+            TurnContent::Made(passages) => passages.iter().next().filter(|passage| passage.is_shared()),
             _ => None,
         };
         let mut known = HashSet::new();
@@ -243,7 +250,7 @@ impl LoadWorkload for Replay {
         for passage in self.conversations.iter().filter_map(system) {
             if known.insert(passage) {
                 let mut prompt = self.empty();
-                self.append(&mut prompt, &TurnContent::Made(vec![passage]));
+                self.append(&mut prompt, &TurnContent::made(vec![passage]));
                 found.push(prompt);
             }
         }
@@ -331,7 +338,7 @@ mod tests {
         for form in [PromptForm::Chat, PromptForm::Text, PromptForm::Ids] {
             let block = TextSpan::Drawn { purpose: "block", number: 3, tokens: 5 };
             let mut played =
-                played(vec![PlannedTurn::new(TurnContent::Made(vec![block, block]), 1), text(" ab")], form);
+                played(vec![PlannedTurn::new(TurnContent::made(vec![block, block]), 1), text(" ab")], form);
             let run = |played: &mut Replay| {
                 let first = played.request(turn(0));
                 played.on_response(turn(0), &answer());
@@ -353,7 +360,7 @@ mod tests {
     fn shared_system_prompts_are_listed_once() {
         let system = TextSpan::Drawn { purpose: SHARED, number: 3, tokens: 5 };
         let own = TextSpan::Drawn { purpose: "own", number: 1, tokens: 2 };
-        let planned = || PlannedTurn::new(TurnContent::Made(vec![system, own]), 1);
+        let planned = || PlannedTurn::new(TurnContent::made(vec![system, own]), 1);
         let mut played = played(vec![planned()], PromptForm::Ids);
         played.conversations = vec![played.conversations[0].clone(); 2].into();
         let [TurnPrompt::Ids(shared)] = &played.shared()[..] else { panic!("one of ids") };

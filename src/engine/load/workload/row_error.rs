@@ -63,7 +63,7 @@ pub enum RowError {
     NoConversation,
     #[error("{name} {value} is not a number of tokens from 1 to {TOKENS_MAX}")]
     InvalidTokens { name: String, value: String },
-    #[error("{name} {value} is not a time in milliseconds")]
+    #[error("{name} {value} is not a valid time")]
     InvalidTime { name: String, value: String },
     #[error("message_mode {0} is neither history nor delta")]
     InvalidMessageMode(String),
@@ -79,10 +79,14 @@ pub enum RowError {
     ToolsWithoutMessages,
     #[error("'extra' must not contain the key 'messages': it would replace the history")]
     ExtraMessages,
-    #[error("{blocks} blocks of {block} tokens exceed {TOKENS_MAX} tokens")]
-    TooManyBlocks { blocks: usize, block: u32 },
-    #[error("{tokens} tokens do not match {blocks} blocks of {block} tokens")]
-    BlockMismatch { tokens: u32, blocks: usize, block: u32 },
+    #[error("{tokens} tokens exceed the maximum of {TOKENS_MAX}")]
+    TooManyTokens { tokens: u64 },
+    /// An error in a request of a session. Requests are numbered from 1.
+    #[error("request {number} of the session: {error}")]
+    Request { number: usize, error: Box<RowError> },
+    /// An error from the reader of traces.
+    #[error(transparent)]
+    Trace(#[from] mcctl_trace::RowError),
     /// `line` is the first line of the session.
     #[error("message_mode differs from the mode of its session, which starts on line {line}")]
     MixedMessageModes { line: u64 },
@@ -114,6 +118,11 @@ impl RowError {
         RowError::Message { number: at + 1, error: Box::new(self) }
     }
 
+    /// Attributes the error to the request with index `at`, from 0.
+    pub(super) fn in_request(self, at: usize) -> RowError {
+        RowError::Request { number: at + 1, error: Box::new(self) }
+    }
+
     /// Converts positions within a row, as reported by the JSON parser, to positions in the file.
     /// The row starts on `line`.
     pub(super) fn located(self, line: u64) -> RowError {
@@ -122,6 +131,7 @@ impl RowError {
             RowError::Member { name, error } => error.located(line).in_member(name),
             RowError::Turn { number, error } => RowError::Turn { number, error: Box::new(error.located(line)) },
             RowError::Message { number, error } => RowError::Message { number, error: Box::new(error.located(line)) },
+            RowError::Request { number, error } => RowError::Request { number, error: Box::new(error.located(line)) },
             other => other,
         }
     }

@@ -35,6 +35,15 @@ impl TextSpan {
         matches!(self, TextSpan::Drawn { purpose: SHARED, .. })
     }
 
+    /// Returns the span with `tokens` tokens instead.
+    #[must_use]
+    pub const fn with_tokens(self, tokens: u32) -> TextSpan {
+        match self {
+            TextSpan::Drawn { purpose, number, .. } => TextSpan::Drawn { purpose, number, tokens },
+            TextSpan::Run { start, .. } => TextSpan::Run { start, tokens },
+        }
+    }
+
     /// Returns the number of tokens.
     pub const fn tokens(self) -> u32 {
         match self {

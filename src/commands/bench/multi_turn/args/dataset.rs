@@ -10,16 +10,17 @@ use clap::ValueEnum;
 use crate::commands::bench::multi_turn::args::{Api, local};
 use crate::commands::bench::number;
 use crate::commands::cli::error::Failure;
-use crate::commands::cli::input;
+use crate::commands::cli::{input, time_unit};
 use crate::engine::load::workload::dataset::{
-    self, Corpus, Dataset, DatasetFormat, DatasetOptions, PrefixGroups, RandomIds, SharedPrefix, random_ids,
-    random_texts, random_words, shared_prefix,
+    self, Corpus, Dataset, DatasetCaveat, DatasetError, DatasetFormat, DatasetOptions, PrefixGroups, RandomIds,
+    SharedPrefix, random_ids, random_texts, random_words, shared_prefix,
 };
 use crate::engine::load::workload::{
-    AnnotatedWorkload, ChatTemplate, Conversation, PromptForm, Replay, TOKENS_PER_WORD, TextGenerator, Tokenizer,
-    TurnContent,
+    AnnotatedWorkload, ChatTemplate, Conversation, PromptForm, Replay, RowError, TOKENS_PER_WORD, TextGenerator,
+    Tokenizer, TurnContent,
 };
 use crate::engine::load::{ReadyOrder, Rules, Seed};
+use crate::engine::trace::{self, TimeUnit, TraceCaveat, TraceRefusal};
 
 /// Maximum size of a tokenizer file, in bytes.
 const TOKENIZER_BYTES_MAX: u64 = 1 << 28;
@@ -40,8 +41,9 @@ pub enum DatasetName {
     RandomIds,
     /// Groups of conversations that share a system prompt
     GeneratedSharedPrefix,
-    /// Mooncake or aiperf trace: blocks with the same hash ID are identical; requests are sent at
-    /// the recorded times
+    /// Recorded requests, sent at their times: Mooncake or aiperf, vLLM, Qwen-Bailian, Weka or
+    /// AgentX, TraceLab, LiteLLM's spend log, BurstGPT. Blocks with the same hash ID are identical
+    #[value(alias = "trace")]
     Mooncake,
     /// Agent conversations, JSON; each turn contains only the new messages
     AgenticTrace,
@@ -215,9 +217,12 @@ pub struct DatasetArgs {
     /// generated-shared-prefix: exponent for --gsp-group-distribution zipf
     #[arg(long, value_name = "ALPHA", value_parser = number::factor)]
     pub gsp_zipf_alpha: Option<f64>,
-    /// mooncake: tokens per hash block
-    #[arg(long, default_value_t = dataset::BLOCK_TOKENS, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    pub block_size: u32,
+    /// mooncake: tokens per hash block [default: the size that fits the rows]
+    #[arg(long, alias = "trace-block-tokens", value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub block_size: Option<u64>,
+    /// mooncake: unit of the times in the trace: s or ms [default: that of the format]
+    #[arg(long, value_name = "UNIT", value_parser = time_unit::parse)]
+    pub time_unit: Option<TimeUnit>,
     /// mooncake: replay the trace this many times faster than recorded
     #[arg(long, alias = "speedup", default_value_t = 1.0, value_name = "FACTOR", value_parser = number::factor)]
     pub speed_up: f64,
@@ -363,7 +368,7 @@ impl DatasetArgs {
             for turn in conversations.iter_mut().flat_map(|conversation| &mut conversation.turns) {
                 if let TurnContent::Made(spans) = &turn.content {
                     let mut text = String::new();
-                    spans.iter().for_each(|span| generator.text(*span, &mut text));
+                    spans.iter().for_each(|span| generator.text(span, &mut text));
                     turn.content = TurnContent::Text(text.into());
                 }
             }
@@ -453,6 +458,7 @@ impl DatasetArgs {
             first_turn_only: self.first_turn_only,
             tokenizer,
             block_tokens: self.block_size,
+            time_unit: self.time_unit,
             slowdown: self.mooncake_slowdown_factor / self.speed_up,
             rounds: self.mooncake_num_rounds,
             suffix: self.prompt_suffix.clone(),
@@ -488,21 +494,7 @@ impl DatasetArgs {
             failure(error.to_string()).next("specify a local file; 'mcctl bench dataset' generates a small one")
         })?;
         dataset::read(BufReader::with_capacity(1 << 18, file), &named, format, reading).map_err(|error| {
-            let next = match &error {
-                dataset::DatasetError::Row { .. } => {
-                    "fix the row, skip malformed rows with --skip-bad, or select another format with --dataset-name"
-                        .to_owned()
-                }
-                dataset::DatasetError::AllBad { .. } => {
-                    "select the file's format with --dataset-name, or use another file".to_owned()
-                }
-                dataset::DatasetError::Offset { conversations, .. } => {
-                    format!("set --dataset-offset below {conversations}")
-                }
-                dataset::DatasetError::Empty { .. } => "use another file or different length limits".to_owned(),
-                _ => "specify a file that this user can read".to_owned(),
-            };
-            failure(error.to_string()).next(next)
+            failure(error.to_string()).next(next_step(&error))
         })
     }
 
@@ -521,6 +513,13 @@ impl DatasetArgs {
                 "{} rows were skipped: they have no usable turns, their first question is empty, or their length or category is excluded",
                 dataset.left_out
             ));
+        }
+        for caveat in &dataset.caveats {
+            let flag = match caveat {
+                DatasetCaveat::Trace(TraceCaveat::TimeUnitDoubt { .. }) => " (--time-unit s or ms selects the unit)",
+                _ => "",
+            };
+            notes.push(format!("{caveat}{flag}"));
         }
         if dataset.estimated {
             notes.push(format!(
@@ -610,6 +609,39 @@ impl DatasetArgs {
             return Err(failure(format!("the file is larger than {} MiB", TOKENIZER_BYTES_MAX >> 20)));
         }
         Tokenizer::from_bytes(&bytes).map(Arc::new).map_err(|error| failure(error.to_string()))
+    }
+}
+
+/// Returns what to do about a dataset that cannot be used.
+fn next_step(error: &DatasetError) -> String {
+    let text = match error {
+        DatasetError::Row { bad, .. } => match block_size(&bad.reason) {
+            Some(Some(size)) => return format!("use --block-size {size}, or drop --block-size to use the size that fits the rows"),
+            Some(None) => "check the row, or skip malformed rows with --skip-bad",
+            None => "fix the row, skip malformed rows with --skip-bad, or select another format with --dataset-name",
+        },
+        DatasetError::AllBad { bad, .. } => match block_size(&bad.reason) {
+            Some(_) => "drop --block-size to use the size that fits the rows, or use another file",
+            None => "select the file's format with --dataset-name, or use another file",
+        },
+        DatasetError::Offset { conversations, .. } => return format!("set --dataset-offset below {conversations}"),
+        DatasetError::Empty { .. } => "use another file or different length limits",
+        DatasetError::Refused { refusal: TraceRefusal::ShareGpt, .. } => "use --dataset-name sharegpt",
+        DatasetError::Refused { .. } => {
+            "use a trace in one of the formats that 'mcctl bench multi-turn --help' lists, or another --dataset-name"
+        }
+        DatasetError::Gzip { .. } => "decompress the file with gunzip",
+        _ => "specify a file that this user can read",
+    };
+    text.to_owned()
+}
+
+/// Returns the block size that fits all rows so far, if a row does not fit the one in use.
+fn block_size(reason: &RowError) -> Option<Option<u64>> {
+    match reason {
+        RowError::Trace(trace::RowError::BlockCount(count)) => Some(count.suggested),
+        RowError::Request { error, .. } => block_size(error),
+        _ => None,
     }
 }
 

@@ -7,8 +7,11 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution as _, Exp1};
 use serde_json::{Value, json};
 
-use crate::workload::dataset::{BLOCK_TOKENS, DatasetFormat};
+use crate::workload::dataset::DatasetFormat;
 use crate::{Distribution, Seed};
+
+/// Tokens per block in the traces published by Mooncake.
+const BLOCK_TOKENS: u32 = 512;
 
 /// Format of a sample dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

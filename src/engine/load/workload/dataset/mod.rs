@@ -22,6 +22,8 @@ use std::io::BufRead;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use mcctl_trace::{TimeUnit, TraceCaveat, TraceRefusal};
+
 use crate::Seed;
 use crate::workload::tokenizer;
 use crate::workload::{ChatTemplate, Conversation, RowError, Tokenizer};
@@ -31,7 +33,6 @@ pub use made::{SampleFormat, SampleSpec};
 pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
 pub use rows::{DatasetRow, RowLayout, RowReader};
 pub use shared_prefix::{PrefixGroups, SharedPrefix, shared_prefix};
-pub use trace::BLOCK_TOKENS;
 
 /// The format of a dataset file. Each has a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +43,7 @@ pub enum DatasetFormat {
     Custom,
     /// Chat requests as JSONL.
     OpenAi,
-    /// Recorded requests as JSONL: Mooncake traces and aiperf rows.
+    /// Recorded requests: all formats of `mcctl_trace`, aiperf rows, and BurstGPT's CSV files.
     Mooncake,
     /// JSON object of conversations whose turns contain only new messages.
     Agentic,
@@ -160,6 +161,11 @@ pub enum DatasetError {
         conversations: usize,
         rows: u64,
     },
+    /// The file has a known format, but is not a trace that can be sent.
+    #[error("{file}: {refusal}")]
+    Refused { file: String, refusal: TraceRefusal },
+    #[error("{file}: the file is compressed with gzip")]
+    Gzip { file: String },
     /// An option requires a tokenizer, but none is set.
     #[error("{what} requires a tokenizer")]
     NeedsTokenizer { what: &'static str },
@@ -206,8 +212,11 @@ pub struct DatasetOptions {
     pub first_turn_only: bool,
     /// Tokenizer used to measure text lengths.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Tokens per block in a trace.
-    pub block_tokens: u32,
+    /// Tokens per block in a trace. By default, the size that fits the rows.
+    pub block_tokens: Option<u64>,
+    /// Unit of the times in a trace. By default, the format's unit. Absolute times do not depend
+    /// on it.
+    pub time_unit: Option<TimeUnit>,
     /// Factor by which recorded times are multiplied.
     pub slowdown: f64,
     /// Rounds per recorded request. Each further round repeats the prompt after the conversation so
@@ -235,7 +244,8 @@ impl Default for DatasetOptions {
             max_turns: None,
             first_turn_only: false,
             tokenizer: None,
-            block_tokens: BLOCK_TOKENS,
+            block_tokens: None,
+            time_unit: None,
             slowdown: 1.0,
             rounds: 1,
             suffix: String::new(),
@@ -270,8 +280,32 @@ impl DatasetOptions {
     }
 }
 
+/// A reason why the requests may differ from the recorded ones.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DatasetCaveat {
+    #[error("{0}")]
+    Trace(TraceCaveat),
+    #[error("{conversations} conversations have no recorded time; their first requests are sent at the start")]
+    MissingTimes { conversations: usize },
+    #[error(
+        "{subagents} subagents are sent as conversations of their own at their recorded times; their session does not wait for them"
+    )]
+    DetachedSubagents { subagents: u64 },
+    /// The dataset has times and lengths only.
+    #[error(
+        "the dataset has times and lengths only: no prompt shares a prefix with another one, so caches are not measured"
+    )]
+    NoReuse,
+}
+
+impl From<TraceCaveat> for DatasetCaveat {
+    fn from(caveat: TraceCaveat) -> DatasetCaveat {
+        DatasetCaveat::Trace(caveat)
+    }
+}
+
 /// A dataset in memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dataset {
     pub conversations: Vec<Conversation>,
     /// Number of rows read.
@@ -286,6 +320,7 @@ pub struct Dataset {
     pub passed_over: usize,
     /// Whether lengths are estimated from words because there is no tokenizer.
     pub estimated: bool,
+    pub caveats: Vec<DatasetCaveat>,
 }
 
 /// Reads `input` as `format`. Errors refer to it as `file`.

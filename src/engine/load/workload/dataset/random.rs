@@ -51,7 +51,7 @@ pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     let request = |(number, (tokens, output)): (u32, (u32, u32))| {
         let offset = seed.generator("random-starts", u64::from(number)).random_range(0..vocabulary);
         let start = ((u64::from(offset) + u64::from(number)) % u64::from(vocabulary)) as u32;
-        let turns = vec![PlannedTurn::new(TurnContent::Made(vec![TextSpan::Run { start, tokens }]), output)];
+        let turns = vec![PlannedTurn::new(TurnContent::made(vec![TextSpan::Run { start, tokens }]), output)];
         Conversation { turns, routing_key: None }
     };
     (0..shape.requests).zip(shape.lengths(seed)).map(request).collect()
@@ -61,7 +61,7 @@ pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
 pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     let request = |(number, (tokens, output)): (u32, (u32, u32))| {
         let words = TextSpan::Drawn { purpose: "random-words", number: u64::from(number), tokens };
-        Conversation { turns: vec![PlannedTurn::new(TurnContent::Made(vec![words]), output)], routing_key: None }
+        Conversation { turns: vec![PlannedTurn::new(TurnContent::made(vec![words]), output)], routing_key: None }
     };
     (0..shape.requests).zip(shape.lengths(seed)).map(request).collect()
 }
@@ -155,7 +155,7 @@ mod tests {
         let lengths = |ratio| {
             let made = random_ids(&RandomIds { range_ratio: ratio, ..SHAPE }, Seed(3));
             let length = |made: &Conversation| match &made.turns[0].content {
-                TurnContent::Made(passages) => passages[0].tokens(),
+                TurnContent::Made(passages) => passages.tokens(),
                 other => panic!("{other:?}"),
             };
             let lengths: Vec<u32> = made.iter().map(length).collect();

@@ -86,7 +86,7 @@ fn conversations(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
             let number = u64::from(group);
             let system = TextSpan::Drawn { purpose: SYSTEM, number, tokens: systems[group as usize] };
             let spans = if index == 0 { vec![system, question] } else { vec![question] };
-            PlannedTurn::new(TurnContent::Made(spans), output)
+            PlannedTurn::new(TurnContent::made(spans), output)
         };
         let turns = (0..shape.turns.max(1)).map(turn).collect();
         let key = || Arc::from(format!("{:x}_{group}", seed.0));
@@ -114,9 +114,9 @@ mod tests {
         }
     }
 
-    fn spans(conversation: &Conversation, turn: usize) -> &[TextSpan] {
+    fn spans(conversation: &Conversation, turn: usize) -> Vec<TextSpan> {
         match &conversation.turns[turn].content {
-            TurnContent::Made(passages) => passages,
+            TurnContent::Made(passages) => passages.iter().collect(),
             other => panic!("{other:?}"),
         }
     }

@@ -1,0 +1,214 @@
+//! Recorded requests: every format of `mcctl_trace`, recognized by the first row, and BurstGPT.
+//!
+//! - `flat`: formats with one request per row; `row`: a row with Mooncake's fields
+//! - `weka`, `tracelab`, `burstgpt`: formats with a reader of their own
+//! - `session`: a conversation while it is read; `spans`: the texts of prompts
+//!
+//! A block with a hash ID is text that depends only on the ID. Prompts therefore share exactly the
+//! prefixes that they shared when they were recorded. (The sizing commands read whole traces with
+//! `mcctl_trace::read`, which keeps a sample of the hashes.)
+
+mod burstgpt;
+mod flat;
+mod row;
+mod session;
+mod spans;
+mod tracelab;
+mod weka;
+
+use std::io::BufRead;
+use std::time::Duration;
+
+use mcctl_trace::{RowReader, TimeUnit, TraceCaveat, TraceError, TraceFormat, TraceRefusal};
+
+use crate::workload::dataset::gather::choose;
+use crate::workload::dataset::{BadRow, Dataset, DatasetCaveat, DatasetError, DatasetOptions};
+use crate::workload::{Conversation, PlannedTurn, RowError, TurnContent};
+
+/// The first bytes of a file compressed with gzip.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// Maximum time after the first request: ten years.
+const TIME_MAX: Duration = Duration::from_secs(315_576_000);
+
+/// What the readers of all formats share: the options, and what was read so far.
+struct TraceReading<'a> {
+    file: &'a str,
+    options: &'a DatasetOptions,
+    rows: u64,
+    skipped: u64,
+    first_bad: Option<BadRow>,
+    caveats: Vec<DatasetCaveat>,
+    /// Rows of conversations after the last required one.
+    unused: u64,
+}
+
+impl TraceReading<'_> {
+    /// Counts the malformed row at `line`, or returns it as an error.
+    fn bad(&mut self, line: u64, reason: RowError) -> Result<(), DatasetError> {
+        let bad = BadRow { line, reason: reason.located(line) };
+        if !self.options.skip_bad {
+            return Err(DatasetError::Row { file: self.file.to_owned(), bad });
+        }
+        self.skipped += 1;
+        // Block sizes are checked after later rows are parsed.
+        if self.first_bad.as_ref().is_none_or(|first| bad.line < first.line) {
+            self.first_bad = Some(bad);
+        }
+        Ok(())
+    }
+
+    /// Returns the number of conversations after which reading can stop, if conversations are used
+    /// in the order of the file.
+    fn enough(&self) -> usize {
+        let all = self.options.limit == 0 || self.options.shuffle;
+        if all { usize::MAX } else { self.options.limit.saturating_add(self.options.offset) }
+    }
+
+    /// Adds a caveat if the rate of requests suggests that `times`, in `unit`, have the other unit.
+    fn check_unit(&mut self, unit: TimeUnit, times: impl Iterator<Item = f64> + Clone, fractions: bool) {
+        let first = times.clone().fold(f64::INFINITY, f64::min);
+        let last = times.clone().fold(f64::NEG_INFINITY, f64::max);
+        if self.options.time_unit.is_none()
+            && let Some((rate, other_rate)) = unit.doubt(times.count(), last - first, !fractions)
+        {
+            self.caveats.push(TraceCaveat::TimeUnitDoubt { unit, rate, other_rate }.into());
+        }
+    }
+}
+
+/// Reads the rows of one format.
+trait TraceReader {
+    /// Adds the row at `line`. Returns whether more rows are required.
+    fn row(&mut self, line: u64, text: &str, reading: &mut TraceReading<'_>) -> Result<bool, DatasetError>;
+    /// Returns the conversations. Their times may start at any instant.
+    fn finish(self: Box<Self>, reading: &mut TraceReading<'_>) -> Result<Vec<Conversation>, DatasetError>;
+}
+
+pub(super) fn read(input: impl BufRead, file: &str, options: &DatasetOptions) -> Result<Dataset, DatasetError> {
+    let unreadable =
+        |error: std::io::Error| DatasetError::Unreadable { file: file.to_owned(), reason: error.to_string() };
+    let mut rows = RowReader::new(input);
+    if rows.peek().map_err(unreadable)?.starts_with(&GZIP) {
+        return Err(DatasetError::Gzip { file: file.to_owned() });
+    }
+    let mut reading =
+        TraceReading { file, options, rows: 0, skipped: 0, first_bad: None, caveats: Vec::new(), unused: 0 };
+    let mut reader: Option<Box<dyn TraceReader>> = None;
+    while let Some(row) = rows.next_row().map_err(unreadable)? {
+        let text = match row.text {
+            Ok(text) => text,
+            Err(reason) => {
+                reading.rows += 1;
+                reading.bad(row.line, reason.into())?;
+                continue;
+            }
+        };
+        let needs_more = match &mut reader {
+            Some(reader) => reader.row(row.line, text, &mut reading)?,
+            None => match choose_reader(text, &reading)? {
+                Ok(found) => reader.insert(found).row(row.line, text, &mut reading)?,
+                Err(reason) => {
+                    reading.rows += 1;
+                    reading.bad(row.line, reason)?;
+                    true
+                }
+            },
+        };
+        if !needs_more {
+            break;
+        }
+    }
+    let conversations = match reader {
+        Some(reader) => reader.finish(&mut reading)?,
+        None => Vec::new(),
+    };
+    Ok(assemble(conversations, reading))
+}
+
+/// Returns the reader for a file with this first row. The inner error: the row is malformed.
+fn choose_reader(
+    text: &str,
+    reading: &TraceReading<'_>,
+) -> Result<Result<Box<dyn TraceReader>, RowError>, DatasetError> {
+    let malformed = || row::parse(text).err().unwrap_or(RowError::NoPrompt);
+    Ok(match TraceFormat::detect(text) {
+        Ok(TraceFormat::Weka) => Ok(Box::new(weka::WekaReader::new(reading))),
+        Ok(TraceFormat::TraceLab) => Ok(Box::new(tracelab::TraceLabReader::default())),
+        Ok(format) => Ok(Box::new(flat::FlatReader::new(format, reading))),
+        Err(TraceError::Refused(TraceRefusal::BurstGpt)) => Ok(Box::new(burstgpt::BurstGptReader::default())),
+        // Without skipping, the first line of an array ends the read with a better reason.
+        Err(TraceError::Refused(TraceRefusal::JsonArray)) if reading.options.skip_bad => Err(malformed()),
+        Err(TraceError::Refused(refusal)) => {
+            return Err(DatasetError::Refused { file: reading.file.to_owned(), refusal });
+        }
+        Err(_) => Err(malformed()),
+    })
+}
+
+/// Builds the dataset: orders the conversations by time, and selects the required ones.
+fn assemble(mut conversations: Vec<Conversation>, reading: TraceReading<'_>) -> Dataset {
+    let TraceReading { options, rows, skipped, first_bad, mut caveats, unused, .. } = reading;
+    conversations.retain(|conversation| !conversation.turns.is_empty());
+    // Not all traces are sorted by time.
+    conversations.sort_by_key(|conversation| conversation.turns[0].at);
+    let timed = conversations.iter().filter(|conversation| conversation.turns[0].at.is_some()).count();
+    if timed > 0 && timed < conversations.len() {
+        caveats.push(DatasetCaveat::MissingTimes { conversations: conversations.len() - timed });
+    }
+    let turns = conversations.iter().map(|conversation| conversation.turns.len() as u64).sum::<u64>();
+    for conversation in &mut conversations {
+        conversation.turns = rounds(std::mem::take(&mut conversation.turns), options.rounds);
+    }
+    let passed_over = conversations.len().min(options.offset);
+    let mut conversations = choose(conversations, options);
+    retime(&mut conversations, options.slowdown);
+    Dataset {
+        conversations,
+        rows,
+        skipped,
+        first_bad,
+        left_out: rows.saturating_sub(skipped + unused + turns),
+        passed_over,
+        estimated: options.context.is_some() && options.tokenizer.is_none(),
+        caveats,
+    }
+}
+
+/// Repeats each recorded prompt `rounds` times. Each repetition follows the responses so far, and
+/// is sent as soon as the previous response ends.
+fn rounds(turns: Vec<PlannedTurn>, rounds: u32) -> Vec<PlannedTurn> {
+    let more = |turn: PlannedTurn| {
+        let recorded = turn.whole && matches!(turn.content, TurnContent::Made(_));
+        let again = PlannedTurn { whole: false, at: None, delay: Duration::ZERO, ..turn.clone() };
+        let count = if recorded { rounds.saturating_sub(1) as usize } else { 0 };
+        std::iter::once(turn).chain(std::iter::repeat_n(again, count))
+    };
+    turns.into_iter().flat_map(more).collect()
+}
+
+/// Shifts times so that they start at zero, and scales them.
+fn retime(conversations: &mut [Conversation], slowdown: f64) {
+    let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
+    let first = turns().filter_map(|turn| turn.at).min().unwrap_or_default();
+    // The result is bounded, because the command line limits the factor.
+    let scaled = |time: Duration| time.min(TIME_MAX).mul_f64(slowdown);
+    for turn in conversations.iter_mut().flat_map(|conversation| &mut conversation.turns) {
+        turn.at = turn.at.map(|at| scaled(at.saturating_sub(first)));
+        turn.delay = scaled(turn.delay);
+    }
+}
+
+/// Converts a time that was checked when its row was parsed.
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+#[path = "format_tests.rs"]
+mod format_tests;
+#[cfg(test)]
+#[path = "prefix_tests.rs"]
+mod prefix_tests;
+#[cfg(test)]
+#[path = "row_tests.rs"]
+mod row_tests;

@@ -1,0 +1,162 @@
+//! Sessions of kv-cache-tester and AgentX (Weka): one row per session.
+//!
+//! The main chain of a session is one conversation of entire prompts. Its first request is sent at
+//! the start of the session, each other one after its recorded delay. Each subagent is a
+//! conversation of its own, which starts at its recorded time. The session does not wait for it:
+//! session trees with parallel branches are not replayed yet.
+//!
+//! The trace does not record when sessions start. As in the sizing commands, a fixed number of
+//! sessions is live at a time.
+
+use std::collections::BTreeMap;
+
+use mcctl_trace::{
+    LIVE_SESSIONS, LiveSessions, PromptCounts, SizeCheck, TimeUnit, TraceCaveat, TraceFormat, WekaRequest, WekaSession,
+};
+
+use crate::workload::dataset::trace::session::{RecordedTurn, TraceSession};
+use crate::workload::dataset::trace::spans::{IdScope, block_spans, length};
+use crate::workload::dataset::trace::{TraceReader, TraceReading};
+use crate::workload::dataset::{DatasetCaveat, DatasetError, DatasetOptions};
+use crate::workload::{Conversation, PlannedTurn, RowError, TurnContent};
+
+pub(super) struct WekaReader {
+    sizes: SizeCheck,
+    /// Sessions that wait for the block size, with their line and the number of rows before.
+    waiting: Vec<(u64, u64, WekaSession)>,
+    live: LiveSessions,
+    sessions: u64,
+    /// Seconds per unit of the recorded times.
+    scale: f64,
+    conversations: Vec<Conversation>,
+    subagents: u64,
+    relative: u64,
+    absolute: u64,
+    ambiguous: u64,
+}
+
+impl WekaReader {
+    pub(super) fn new(reading: &TraceReading<'_>) -> WekaReader {
+        let options = reading.options;
+        WekaReader {
+            sizes: SizeCheck::new(TraceFormat::Weka, options.block_tokens, options.skip_bad),
+            waiting: Vec::new(),
+            live: LiveSessions::new(LIVE_SESSIONS),
+            sessions: 0,
+            scale: options.time_unit.unwrap_or(TimeUnit::Seconds).seconds(),
+            conversations: Vec::new(),
+            subagents: 0,
+            relative: 0,
+            absolute: 0,
+            ambiguous: 0,
+        }
+    }
+
+    fn add_waiting(&mut self, reading: &mut TraceReading<'_>) -> Result<(), DatasetError> {
+        self.sizes.settle();
+        for (line, before, session) in std::mem::take(&mut self.waiting) {
+            self.add(line, before, &session, reading)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the conversations of a session. `before`: number of rows before its first request.
+    fn add(
+        &mut self,
+        line: u64,
+        before: u64,
+        session: &WekaSession,
+        reading: &mut TraceReading<'_>,
+    ) -> Result<(), DatasetError> {
+        let start = self.live.start(session.duration * self.scale) / self.scale;
+        self.relative += session.relative;
+        self.absolute += session.absolute;
+        self.ambiguous += session.ambiguous;
+        let scope = IdScope::Session(self.sessions);
+        self.sessions += 1;
+        let mut streams: BTreeMap<u32, (TraceSession, f64)> = BTreeMap::new();
+        for (index, request) in session.requests.iter().enumerate() {
+            let number = before + index as u64;
+            let mut turn = match self.turn(session, request, scope, number, reading.options) {
+                Ok(turn) => turn,
+                Err(reason) => {
+                    reading.bad(line, reason.in_request(index))?;
+                    continue;
+                }
+            };
+            let (stream, end) = streams.entry(request.stream).or_insert_with(|| (TraceSession::new(line), 0.0));
+            if stream.turns().is_empty() {
+                turn.at = Some(start + request.at);
+            } else {
+                turn.delay = (request.at - *end).max(0.0);
+            }
+            *end = request.at + request.duration;
+            stream.push(turn, reading.options);
+        }
+        self.subagents += streams.keys().filter(|stream| **stream > 0).count() as u64;
+        let streams = streams.into_values().map(|(stream, _)| stream.finish(self.scale));
+        self.conversations.extend(streams.filter(|conversation| !conversation.turns.is_empty()));
+        Ok(())
+    }
+
+    fn turn(
+        &mut self,
+        session: &WekaSession,
+        request: &WekaRequest,
+        scope: IdScope,
+        number: u64,
+        options: &DatasetOptions,
+    ) -> Result<RecordedTurn, RowError> {
+        let checked = self.sizes.check(counts(session, request))?;
+        let spans = block_spans(&request.ids, checked, scope, number)?;
+        let output = options.output.map_or_else(|| length(request.output), Ok)?;
+        let turn = PlannedTurn::whole(TurnContent::made(spans), output);
+        Ok(RecordedTurn { turn, prompt: length(checked.tokens)?, at: None, delay: 0.0 })
+    }
+}
+
+impl TraceReader for WekaReader {
+    fn row(&mut self, line: u64, text: &str, reading: &mut TraceReading<'_>) -> Result<bool, DatasetError> {
+        let session = match TraceFormat::Weka.parse_session(text) {
+            Some(Ok(session)) => session,
+            Some(Err(reason)) => {
+                reading.rows += 1;
+                return reading.bad(line, reason.into()).map(|()| true);
+            }
+            None => return Ok(true),
+        };
+        let before = reading.rows;
+        reading.rows += session.requests.len() as u64;
+        let mut is_known = false;
+        for request in &session.requests {
+            is_known = self.sizes.add(counts(&session, request));
+        }
+        self.waiting.push((line, before, session));
+        if is_known || self.conversations.len() + self.waiting.len() >= reading.enough() {
+            self.add_waiting(reading)?;
+        }
+        Ok(self.conversations.len() < reading.enough())
+    }
+
+    fn finish(mut self: Box<Self>, reading: &mut TraceReading<'_>) -> Result<Vec<Conversation>, DatasetError> {
+        self.add_waiting(reading)?;
+        let sessions = self.sessions;
+        reading.caveats.push(TraceCaveat::AssumedSessionStarts { live: LIVE_SESSIONS, sessions }.into());
+        let (relative, absolute, ambiguous) = (self.relative, self.absolute, self.ambiguous);
+        if ambiguous > 0 || relative > 0 && absolute > 0 {
+            reading.caveats.push(TraceCaveat::SubagentTimes { relative, absolute, ambiguous }.into());
+        }
+        if self.subagents > 0 {
+            reading.caveats.push(DatasetCaveat::DetachedSubagents { subagents: self.subagents });
+        }
+        Ok(self.conversations)
+    }
+}
+
+fn counts(session: &WekaSession, request: &WekaRequest) -> PromptCounts {
+    PromptCounts {
+        tokens: Some(request.input),
+        blocks: Some(request.ids.len() as u64),
+        block_tokens: session.block_tokens,
+    }
+}
