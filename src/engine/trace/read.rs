@@ -17,8 +17,6 @@ use crate::weka::{LiveSessions, WekaSession};
 
 /// Bytes between two calls of `progress`.
 const PROGRESS_BYTES: u64 = 1 << 20;
-/// Number of lines of an array to search for ShareGPT's members.
-const SHARE_GPT_LINES: usize = 10;
 /// The first bytes of a file compressed with gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -114,7 +112,7 @@ pub fn read(input: impl BufRead, options: &TraceOptions, mut progress: impl FnMu
                 }
                 Err(TraceError::Row(bad)) => broken.add(BadRow { line: row.line, ..bad }, options)?,
                 // The first row of an array may be just its bracket.
-                Err(TraceError::Refused(TraceRefusal::JsonArray)) if starts_with_conversations(&mut rows) => {
+                Err(TraceError::Refused(TraceRefusal::JsonArray)) if rows.finds_conversations() => {
                     return Err(TraceRefusal::ShareGpt.into());
                 }
                 Err(error) => return Err(error),
@@ -127,14 +125,6 @@ pub fn read(input: impl BufRead, options: &TraceOptions, mut progress: impl FnMu
         (None, Some(first)) => Err(TraceError::AllRowsBad { rows: broken.rows, first }),
         (None, None) => Err(TraceError::Empty),
     }
-}
-
-/// Returns whether one of the next lines has ShareGPT's member `conversations`.
-fn starts_with_conversations(rows: &mut RowReader<impl BufRead>) -> bool {
-    (0..SHARE_GPT_LINES).any(|_| match rows.next_row() {
-        Ok(Some(row)) => row.text.is_ok_and(|text| text.contains("\"conversations\"")),
-        _ => false,
-    })
 }
 
 /// Bad rows before the first valid one.

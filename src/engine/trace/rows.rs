@@ -7,6 +7,9 @@ use crate::error::RowError;
 /// Maximum length of a row, in bytes.
 pub const ROW_BYTES_MAX: usize = 256 << 20;
 
+/// Number of lines of an array to search for ShareGPT's members.
+const SHARE_GPT_LINES: usize = 10;
+
 /// Reads the rows of a trace. Blank lines are not rows.
 #[derive(Debug)]
 pub struct RowReader<R> {
@@ -73,6 +76,15 @@ impl<R: BufRead> RowReader<R> {
             RowLayout::Lines => self.next_line(),
             RowLayout::Objects => self.next_object(),
         }
+    }
+
+    /// Reads some lines of an array, and returns whether one of them has ShareGPT's member
+    /// `conversations`.
+    pub fn finds_conversations(&mut self) -> bool {
+        (0..SHARE_GPT_LINES).any(|_| match self.next_row() {
+            Ok(Some(row)) => row.text.is_ok_and(|text| text.contains("\"conversations\"")),
+            _ => false,
+        })
     }
 
     fn next_line(&mut self) -> io::Result<Option<Row<'_>>> {

@@ -200,6 +200,45 @@ fn a_trace_is_exact_in_its_blocks_and_comes_at_its_times() {
 }
 
 #[test]
+fn traces_of_other_formats_are_recognized() {
+    let begun = Instant::now();
+    let (run, heard) = bench_generate(&["--dataset-name=trace", &fixture("bailian.jsonl")]);
+    assert_eq!((run.code, heard.len()), (0, 3), "{run:?}");
+    assert!(begun.elapsed() >= Duration::from_millis(400), "times are seconds: {:?}", begun.elapsed());
+    let ids = |body: &Value| -> Vec<u64> { serde_json::from_value(body["input_ids"].clone()).expect("ids") };
+    let mut prompts: Vec<Vec<u64>> = heard.iter().map(ids).collect();
+    prompts.sort_by_key(Vec::len);
+    assert_eq!(prompts.iter().map(Vec::len).collect::<Vec<_>>(), [40, 48, 80]);
+    assert_eq!((&prompts[0][..32], &prompts[1][..]), (&prompts[1][..32], &prompts[2][..48]));
+    assert_ne!(prompts[0][32..], prompts[1][32..40]);
+    // IDs of a session are local to it.
+    let (run, heard) = bench_generate(&["--dataset-name=mooncake", &fixture("weka.jsonl")]);
+    assert_eq!((run.code, heard.len()), (0, 4), "{run:?}");
+    let mut prompts: Vec<Vec<u64>> = heard.iter().map(ids).collect();
+    prompts.sort_by_key(Vec::len);
+    let [other, first, subagent, last] = &prompts[..] else { panic!("four") };
+    assert_eq!((&first[..128], &first[..128]), (&subagent[..128], &last[..128]));
+    assert_ne!(first[128..], subagent[128..130]);
+    assert_ne!(other[..64], first[..64]);
+    let (run, heard) = bench_generate(&["--dataset-name=mooncake", &fixture("burstgpt.csv"), "--time-unit=ms"]);
+    assert_eq!((run.code, heard.len()), (0, 2), "{run:?}");
+    assert!(run.stderr.contains("no prompt shares a prefix"), "{run:?}");
+}
+
+#[test]
+fn trace_with_another_block_size_is_refused_with_the_size_that_fits() {
+    for flag in ["--block-size=512", "--trace-block-tokens=512"] {
+        let said = refused(&["--dataset-name=mooncake", &fixture("bailian.jsonl"), flag]);
+        assert!(said.contains("bailian.jsonl:1: 48 tokens do not match 3 blocks of 512 tokens"), "{said}");
+        assert!(said.contains("next: use --block-size 16"), "{said}");
+    }
+    let said = refused(&["--dataset-name=mooncake", &fixture("bailian.jsonl"), "--time-unit=h"]);
+    assert!(said.contains("s or ms"), "{said}");
+    let said = refused(&["--dataset-name=mooncake", &fixture("sharegpt.json")]);
+    assert!(said.ends_with("next: use --dataset-name sharegpt"), "{said}");
+}
+
+#[test]
 fn sessions_are_whole_requests_or_go_on_with_live_replies() {
     let (run, heard) = bench_chat(&["--dataset-name=mooncake", &fixture("sessions.jsonl")]);
     assert_eq!((run.code, heard.len()), (0, 4), "{run:?}");

@@ -152,7 +152,10 @@ impl Args {
         let has_template = is_of(&[DatasetName::Sharegpt, DatasetName::Custom, DatasetName::SpeedBench]);
         check("--apply-chat-template", dataset.apply_chat_template && !has_template, reason);
         let reason = "only the dataset mooncake supports it";
-        check("--mooncake-num-rounds", dataset.mooncake_num_rounds > 1 && !is_of(&[DatasetName::Mooncake]), reason);
+        let is_trace = is_of(&[DatasetName::Mooncake]);
+        check("--mooncake-num-rounds", dataset.mooncake_num_rounds > 1 && !is_trace, reason);
+        check("--block-size", dataset.block_size.is_some() && !is_trace, reason);
+        check("--time-unit", dataset.time_unit.is_some() && !is_trace, reason);
         let empties = self.phases.flush_cache
             || self.phases.phases.iter().any(|phase| matches!(phase, PhaseName::Flush | PhaseName::Clear))
             || compares

@@ -147,7 +147,12 @@ impl TraceReader for FlatReader {
         let row = match self.parse(text) {
             Ok(Some(row)) => row,
             Ok(None) => return Ok(true),
-            Err(reason) => return reading.bad(line, reason).map(|()| true),
+            Err(reason) => {
+                if !reading.options.skip_bad {
+                    self.check_waiting(reading)?;
+                }
+                return reading.bad(line, reason).map(|()| true);
+            }
         };
         self.fractions |= row.at.is_some_and(|at| at.fract() != 0.0);
         // Without sessions, reading stops after the last required row. A session may continue
@@ -160,17 +165,20 @@ impl TraceReader for FlatReader {
         self.waiting.push((line, reading.rows, row));
         let is_last = may_stop && self.usable + self.waiting.len() >= reading.enough();
         if is_last {
-            self.sizes.settle();
-        }
-        if is_ready || is_last {
+            self.check_waiting(reading)?;
+        } else if is_ready {
             self.add_waiting(reading)?;
         }
         Ok(!(may_stop && self.named.is_empty() && self.usable >= reading.enough()))
     }
 
-    fn finish(mut self: Box<Self>, reading: &mut TraceReading<'_>) -> Result<Vec<Conversation>, DatasetError> {
+    fn check_waiting(&mut self, reading: &mut TraceReading<'_>) -> Result<(), DatasetError> {
         self.sizes.settle();
-        self.add_waiting(reading)?;
+        self.add_waiting(reading)
+    }
+
+    fn finish(mut self: Box<Self>, reading: &mut TraceReading<'_>) -> Result<Vec<Conversation>, DatasetError> {
+        self.check_waiting(reading)?;
         if self.sizes.mismatches() > 0 {
             reading.caveats.push(TraceCaveat::HashCount { rows: self.sizes.mismatches() }.into());
         }

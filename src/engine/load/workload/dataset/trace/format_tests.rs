@@ -93,6 +93,16 @@ fn row_that_fits_no_other_size_is_refused_or_skipped() {
 }
 
 #[test]
+fn first_malformed_row_is_reported() {
+    let small =
+        "{\"chat_id\": 9, \"parent_chat_id\": -1, \"timestamp\": 20, \"input_length\": 512, \"hash_ids\": [1]}\n";
+    for broken in ["{\"broken\n", "\u{fffd}\n"] {
+        let (line, _) = block_error(&format!("{BAILIAN}{small}{broken}"), &DatasetOptions::default());
+        assert_eq!(line, 5);
+    }
+}
+
+#[test]
 fn limit_keeps_the_first_chats_with_all_their_turns() {
     let limited = dataset(BAILIAN, &DatasetOptions { limit: 1, ..DatasetOptions::default() });
     assert_eq!(shape(&limited), [[(48, Some(0.0)), (80, Some(3.5)), (81, Some(5.0))]]);
@@ -321,6 +331,7 @@ fn other_files_are_refused_with_the_reason() {
         assert!(matches!(error, DatasetError::Refused { refusal, .. } if refusal == expected), "{error}");
     };
     refused(r#"[{"id": "x", "conversations": []}]"#, TraceRefusal::ShareGpt);
+    refused("[\n  {\"id\": \"x\", \"conversations\": []}]", TraceRefusal::ShareGpt);
     refused(r#"{"schema": "mcctl.bench.record/1"}"#, TraceRefusal::BenchRecords);
     refused(r#"[{"hash_ids": [1]}]"#, TraceRefusal::JsonArray);
     let gzip = read(&[0x1f, 0x8b, 8, 0][..], "t", &DatasetOptions::default()).expect_err("not a trace");

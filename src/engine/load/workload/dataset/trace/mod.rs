@@ -80,6 +80,11 @@ impl TraceReading<'_> {
 trait TraceReader {
     /// Adds the row at `line`. Returns whether more rows are required.
     fn row(&mut self, line: u64, text: &str, reading: &mut TraceReading<'_>) -> Result<bool, DatasetError>;
+    /// Checks the rows that wait for the block size, so that the first malformed row is reported.
+    fn check_waiting(&mut self, reading: &mut TraceReading<'_>) -> Result<(), DatasetError> {
+        let _ = reading;
+        Ok(())
+    }
     /// Returns the conversations. Their times may start at any instant.
     fn finish(self: Box<Self>, reading: &mut TraceReading<'_>) -> Result<Vec<Conversation>, DatasetError>;
 }
@@ -98,6 +103,9 @@ pub(super) fn read(input: impl BufRead, file: &str, options: &DatasetOptions) ->
         let text = match row.text {
             Ok(text) => text,
             Err(reason) => {
+                if let Some(reader) = reader.as_mut().filter(|_| !options.skip_bad) {
+                    reader.check_waiting(&mut reading)?;
+                }
                 reading.rows += 1;
                 reading.bad(row.line, reason.into())?;
                 continue;
@@ -105,13 +113,18 @@ pub(super) fn read(input: impl BufRead, file: &str, options: &DatasetOptions) ->
         };
         let needs_more = match &mut reader {
             Some(reader) => reader.row(row.line, text, &mut reading)?,
-            None => match choose_reader(text, &reading)? {
-                Ok(found) => reader.insert(found).row(row.line, text, &mut reading)?,
-                Err(reason) => {
+            None => match choose_reader(text, &reading) {
+                Ok(Ok(found)) => reader.insert(found).row(row.line, text, &mut reading)?,
+                Ok(Err(reason)) => {
                     reading.rows += 1;
                     reading.bad(row.line, reason)?;
                     true
                 }
+                // The first row of an array may be just its bracket.
+                Err(TraceRefusal::JsonArray) if rows.finds_conversations() => {
+                    return Err(DatasetError::Refused { file: file.to_owned(), refusal: TraceRefusal::ShareGpt });
+                }
+                Err(refusal) => return Err(DatasetError::Refused { file: file.to_owned(), refusal }),
             },
         };
         if !needs_more {
@@ -129,7 +142,7 @@ pub(super) fn read(input: impl BufRead, file: &str, options: &DatasetOptions) ->
 fn choose_reader(
     text: &str,
     reading: &TraceReading<'_>,
-) -> Result<Result<Box<dyn TraceReader>, RowError>, DatasetError> {
+) -> Result<Result<Box<dyn TraceReader>, RowError>, TraceRefusal> {
     let malformed = || row::parse(text).err().unwrap_or(RowError::NoPrompt);
     Ok(match TraceFormat::detect(text) {
         Ok(TraceFormat::Weka) => Ok(Box::new(weka::WekaReader::new(reading))),
@@ -138,9 +151,7 @@ fn choose_reader(
         Err(TraceError::Refused(TraceRefusal::BurstGpt)) => Ok(Box::new(burstgpt::BurstGptReader::default())),
         // Without skipping, the first line of an array ends the read with a better reason.
         Err(TraceError::Refused(TraceRefusal::JsonArray)) if reading.options.skip_bad => Err(malformed()),
-        Err(TraceError::Refused(refusal)) => {
-            return Err(DatasetError::Refused { file: reading.file.to_owned(), refusal });
-        }
+        Err(TraceError::Refused(refusal)) => return Err(refusal),
         Err(_) => Err(malformed()),
     })
 }

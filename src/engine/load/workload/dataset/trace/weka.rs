@@ -52,14 +52,6 @@ impl WekaReader {
         }
     }
 
-    fn add_waiting(&mut self, reading: &mut TraceReading<'_>) -> Result<(), DatasetError> {
-        self.sizes.settle();
-        for (line, before, session) in std::mem::take(&mut self.waiting) {
-            self.add(line, before, &session, reading)?;
-        }
-        Ok(())
-    }
-
     /// Adds the conversations of a session. `before`: number of rows before its first request.
     fn add(
         &mut self,
@@ -120,6 +112,9 @@ impl TraceReader for WekaReader {
         let session = match TraceFormat::Weka.parse_session(text) {
             Some(Ok(session)) => session,
             Some(Err(reason)) => {
+                if !reading.options.skip_bad {
+                    self.check_waiting(reading)?;
+                }
                 reading.rows += 1;
                 return reading.bad(line, reason.into()).map(|()| true);
             }
@@ -133,13 +128,21 @@ impl TraceReader for WekaReader {
         }
         self.waiting.push((line, before, session));
         if is_known || self.conversations.len() + self.waiting.len() >= reading.enough() {
-            self.add_waiting(reading)?;
+            self.check_waiting(reading)?;
         }
         Ok(self.conversations.len() < reading.enough())
     }
 
+    fn check_waiting(&mut self, reading: &mut TraceReading<'_>) -> Result<(), DatasetError> {
+        self.sizes.settle();
+        for (line, before, session) in std::mem::take(&mut self.waiting) {
+            self.add(line, before, &session, reading)?;
+        }
+        Ok(())
+    }
+
     fn finish(mut self: Box<Self>, reading: &mut TraceReading<'_>) -> Result<Vec<Conversation>, DatasetError> {
-        self.add_waiting(reading)?;
+        self.check_waiting(reading)?;
         let sessions = self.sessions;
         reading.caveats.push(TraceCaveat::AssumedSessionStarts { live: LIVE_SESSIONS, sessions }.into());
         let (relative, absolute, ambiguous) = (self.relative, self.absolute, self.ambiguous);
