@@ -40,6 +40,7 @@ pub struct Row<'a> {
 }
 
 impl<R: BufRead> RowReader<R> {
+    /// Creates a reader for `input`.
     pub fn new(input: R) -> RowReader<R> {
         RowReader::with_max(input, ROW_BYTES_MAX)
     }

@@ -199,7 +199,8 @@ impl LiveSessions {
         LiveSessions { live: live.max(1) as usize, ends: BinaryHeap::new() }
     }
 
-    /// Returns the start of the next session, which lasts `duration` seconds. Starts never decrease.
+    /// Returns the start of the next session, which lasts `duration` seconds. Starts never
+    /// decrease.
     pub fn start(&mut self, duration: f64) -> f64 {
         let start = match self.ends.len() < self.live {
             true => 0.0,

@@ -86,7 +86,7 @@ pub enum RowError {
     Request { number: usize, error: Box<RowError> },
     /// An error from the reader of traces.
     #[error(transparent)]
-    Trace(#[from] mcctl_trace::RowError),
+    Trace(Box<mcctl_trace::RowError>),
     /// `line` is the first line of the session.
     #[error("message_mode differs from the mode of its session, which starts on line {line}")]
     MixedMessageModes { line: u64 },
@@ -94,6 +94,12 @@ pub enum RowError {
     Tokenizer(#[from] TokenizerError),
     #[error(transparent)]
     Template(#[from] TemplateError),
+}
+
+impl From<mcctl_trace::RowError> for RowError {
+    fn from(error: mcctl_trace::RowError) -> RowError {
+        RowError::Trace(Box::new(error))
+    }
 }
 
 impl From<serde_json::Error> for RowError {

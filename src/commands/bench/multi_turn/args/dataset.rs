@@ -639,7 +639,10 @@ fn next_step(error: &DatasetError) -> String {
 /// Returns the block size that fits all rows so far, if a row does not fit the one in use.
 fn block_size(reason: &RowError) -> Option<Option<u64>> {
     match reason {
-        RowError::Trace(trace::RowError::BlockCount(count)) => Some(count.suggested),
+        RowError::Trace(error) => match &**error {
+            trace::RowError::BlockCount(count) => Some(count.suggested),
+            _ => None,
+        },
         RowError::Request { error, .. } => block_size(error),
         _ => None,
     }

@@ -43,7 +43,10 @@ fn block_error(text: &str, options: &DatasetOptions) -> (u64, BlockCountError) {
         other => other,
     };
     match reason {
-        RowError::Trace(mcctl_trace::RowError::BlockCount(count)) => (bad.line, count),
+        RowError::Trace(error) => match *error {
+            mcctl_trace::RowError::BlockCount(count) => (bad.line, count),
+            other => panic!("{other}"),
+        },
         other => panic!("{other}"),
     }
 }
