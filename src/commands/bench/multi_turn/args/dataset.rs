@@ -493,9 +493,8 @@ impl DatasetArgs {
         let file = input::open(&path).map_err(|error| {
             failure(error.to_string()).next("specify a local file; 'mcctl bench dataset' generates a small one")
         })?;
-        dataset::read(BufReader::with_capacity(1 << 18, file), &named, format, reading).map_err(|error| {
-            failure(error.to_string()).next(next_step(&error))
-        })
+        dataset::read(BufReader::with_capacity(1 << 18, file), &named, format, reading)
+            .map_err(|error| failure(error.to_string()).next(next_step(&error)))
     }
 
     /// Adds notes about skipped rows and estimated lengths.
@@ -616,7 +615,9 @@ impl DatasetArgs {
 fn next_step(error: &DatasetError) -> String {
     let text = match error {
         DatasetError::Row { bad, .. } => match block_size(&bad.reason) {
-            Some(Some(size)) => return format!("use --block-size {size}, or drop --block-size to use the size that fits the rows"),
+            Some(Some(size)) => {
+                return format!("use --block-size {size}, or drop --block-size to use the size that fits the rows");
+            }
             Some(None) => "check the row, or skip malformed rows with --skip-bad",
             None => "fix the row, skip malformed rows with --skip-bad, or select another format with --dataset-name",
         },

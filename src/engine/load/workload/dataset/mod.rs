@@ -5,6 +5,7 @@
 //! never uses the network.
 
 mod agentic;
+mod caveat;
 mod custom;
 mod gather;
 mod longbench;
@@ -22,13 +23,14 @@ use std::io::BufRead;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use mcctl_trace::{TimeUnit, TraceCaveat, TraceRefusal};
+use mcctl_trace::{TimeUnit, TraceRefusal};
 
 use crate::Seed;
 use crate::workload::tokenizer;
 use crate::workload::{ChatTemplate, Conversation, RowError, Tokenizer};
 
 pub use crate::workload::row_error::{ROW_BYTES_MAX, TOKENS_MAX};
+pub use caveat::DatasetCaveat;
 pub use made::{SampleFormat, SampleSpec};
 pub use random::{Corpus, RandomIds, random_ids, random_texts, random_words};
 pub use rows::{DatasetRow, RowLayout, RowReader};
@@ -277,30 +279,6 @@ impl DatasetOptions {
             Some(tokenizer) => u32::try_from(tokenizer.count(text, special)?).unwrap_or(u32::MAX),
             None => tokenizer::estimated_tokens(text),
         })
-    }
-}
-
-/// A reason why the requests may differ from the recorded ones.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum DatasetCaveat {
-    #[error("{0}")]
-    Trace(TraceCaveat),
-    #[error("{conversations} conversations have no recorded time; their first requests are sent at the start")]
-    MissingTimes { conversations: usize },
-    #[error(
-        "{subagents} subagents are sent as conversations of their own at their recorded times; their session does not wait for them"
-    )]
-    DetachedSubagents { subagents: u64 },
-    /// The dataset has times and lengths only.
-    #[error(
-        "the dataset has times and lengths only: no prompt shares a prefix with another one, so caches are not measured"
-    )]
-    NoReuse,
-}
-
-impl From<TraceCaveat> for DatasetCaveat {
-    fn from(caveat: TraceCaveat) -> DatasetCaveat {
-        DatasetCaveat::Trace(caveat)
     }
 }
 

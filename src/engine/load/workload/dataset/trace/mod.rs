@@ -221,5 +221,8 @@ mod format_tests;
 #[path = "prefix_tests.rs"]
 mod prefix_tests;
 #[cfg(test)]
+#[path = "reader_tests.rs"]
+mod reader_tests;
+#[cfg(test)]
 #[path = "row_tests.rs"]
 mod row_tests;

@@ -24,7 +24,7 @@ impl Recorded {
     }
 }
 
-/// The prompts of a dataset in the order of `order`, which is their output length.
+/// The prompts of a dataset, in the order of their output lengths.
 fn prompts(text: &str, options: &DatasetOptions) -> Vec<Vec<TextSpan>> {
     let dataset = read(text.as_bytes(), "t", options).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let turns = dataset.conversations.iter().flat_map(|conversation| &conversation.turns);
@@ -72,8 +72,8 @@ fn check(recorded: &[Recorded], size: u64, text: &str, options: &DatasetOptions)
     Ok(())
 }
 
-/// Prompts with few distinct IDs, so that prefixes are shared. `partial`: whether the last token
-/// count of a prompt is below a full block, and has an ID.
+/// Prompts with few distinct IDs, so that prefixes are shared. `has_partial`: whether a partial
+/// last block has an ID.
 fn recorded(size: u64, has_partial: bool) -> impl Strategy<Value = Vec<Recorded>> {
     let prompt = (proptest::collection::vec(0..3_u64, 1..6), 1..=size, 0..3_usize);
     proptest::collection::vec(prompt, 1..12).prop_map(move |prompts| {
@@ -205,7 +205,6 @@ proptest! {
             tokens.extend((0..output).map(|at| (number, input + at)));
             texts[session] = tokens;
             inputs[session] = input;
-            // The order of the prompts is their output length, so it has to increase.
             let event = format!("{{\"event_type\": \"user_message\", \"timestamp\": {number}}}");
             text += &format!(
                 "{{\"session_id\": \"{session}\", \"round_index\": {number}, \"input_tokens_total\": {input}, \
