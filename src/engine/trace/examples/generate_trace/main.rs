@@ -1,0 +1,50 @@
+//! Writes a synthetic request trace in one of the public formats to stdout. The same arguments
+//! produce the same bytes.
+//!
+//! ```sh
+//! cargo run --release -p mcctl-trace --example generate_trace -- KIND [--requests N] [--sessions N] [--seed N] [--scale F]
+//! ```
+//!
+//! | kind | modeled on | matched | not matched |
+//! |---|---|---|---|
+//! | `mooncake` | FAST'25 `conversation_trace.jsonl` | 12,031 requests, mean input 12,035, mean output 343, blocks of 512, one hour | reuse (ceiling 45.2 % with seed 1), turns per conversation, arrival pattern |
+//! | `bailian` | Qwen (Bailian) usage traces | fields, blocks of 16, hashes not chained (sets of blocks overcount by 0.18 points with seed 1, 0.17 % in trace A) | number of rows, lengths, shares of the types |
+//! | `weka` | `cc-traces-weka-042026` | 739 sessions, 59,274 requests, about 90 M hash ids (89.6 M with seed 1), ceiling about 96.8 %, blocks of 64 | distribution of lengths, share of subagents, times |
+//! | `tracelab` | TraceLab, all users | 8,058 sessions, 665,453 rounds, 52 users, field names, form of the timestamps | distribution of lengths, projects, tools, duplicate and empty rounds |
+//! | `litellm` | LiteLLM 1.111 spend logs | field names, chained hashes of 16 hex digits with the last partial block | everything else |
+//! | `vllm` | timed traces of `vllm bench serve` | one hash id for each 16 tokens, seconds | everything else |
+//!
+//! "Ceiling" is the share of prompt tokens that an unlimited cache hits. `--scale` divides all
+//! lengths in tokens, and leaves the block size unchanged. `--requests` and `--sessions` change the
+//! size of the trace, not the lengths and not the time that it covers.
+//!
+//! Memory holds lengths, the hash ids of conversations that continue, and one session of `weka`.
+
+mod args;
+mod bailian;
+mod common;
+mod conversations;
+mod litellm;
+mod mooncake;
+mod tracelab;
+mod weka;
+
+use std::io::{self, BufWriter, Write};
+
+use crate::args::{KINDS, Options};
+use crate::common::Result;
+
+fn main() -> Result<()> {
+    let options = Options::parse(std::env::args().skip(1))?;
+    let out = &mut BufWriter::with_capacity(1 << 20, io::stdout().lock());
+    match options.kind.as_str() {
+        "mooncake" | "vllm" => mooncake::mooncake(&options, out)?,
+        "bailian" => bailian::bailian(&options, out)?,
+        "weka" => weka::weka(&options, out)?,
+        "tracelab" => tracelab::tracelab(&options, out)?,
+        "litellm" => litellm::litellm(&options, out)?,
+        other => return Err(format!("unknown kind '{other}'; use one of {KINDS}").into()),
+    }
+    out.flush()?;
+    Ok(())
+}
