@@ -1,16 +1,23 @@
 //! The Qwen (Bailian) usage traces.
 
 use std::collections::HashMap;
-use std::io::Write;
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use crate::args::Options;
-use crate::common::{Result, line};
+use crate::args::{Kind, Options};
+use crate::common::{Output, Result, line};
 use crate::conversations::{Conversations, conversations};
+
+pub(crate) const BAILIAN: Kind = Kind {
+    name: "bailian",
+    about: "usage traces of Qwen (Bailian): blocks of 16 tokens, hashes not chained",
+    requests: 20_000,
+    sessions: None,
+    generate,
+};
 
 /// A row of the Qwen (Bailian) usage traces.
 ///
@@ -31,9 +38,9 @@ struct BailianRow<'a> {
 /// Ids of content that several conversations contain after different prefixes.
 const COMMON_CONTENT: u64 = 1 << 40;
 
-pub(crate) fn bailian(options: &Options, out: &mut impl Write) -> Result<()> {
+fn generate(options: &Options, out: &mut Output) -> Result<()> {
     let shape = Conversations {
-        requests: options.requests.unwrap_or(20_000),
+        requests: options.requests,
         seconds: 7200.0,
         turns: 2.2,
         mean_input: 2_300.0,

@@ -1,12 +1,15 @@
 //! What several kinds of traces share: distributions, growing contexts, rows, digests and times.
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{self, BufWriter, Write};
 
 use rand_distr::LogNormal;
 use serde::Serialize;
 
-pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+pub(crate) type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+/// Small writes go to the buffer without a dynamic call.
+pub(crate) type Output<'a> = BufWriter<&'a mut dyn Write>;
 
 /// A log-normal distribution with the mean 1.
 pub(crate) fn spread(sigma: f64) -> Result<LogNormal<f64>> {
@@ -44,8 +47,8 @@ impl Context {
     }
 }
 
-pub(crate) fn line(out: &mut impl Write, row: &impl Serialize) -> Result<()> {
-    serde_json::to_writer(&mut *out, row)?;
+pub(crate) fn line(out: &mut Output, row: &impl Serialize) -> Result<()> {
+    serde_json::to_writer(&mut *out, row).map_err(io::Error::from)?;
     out.write_all(b"\n")?;
     Ok(())
 }

@@ -1,12 +1,18 @@
 //! LiteLLM's spend logs.
 
-use std::io::Write;
-
 use serde::Serialize;
 
-use crate::args::Options;
-use crate::common::{Result, START_MS, line, mix, timestamp};
+use crate::args::{Kind, Options};
+use crate::common::{Output, Result, START_MS, line, mix, timestamp};
 use crate::conversations::{Conversations, conversations};
+
+pub(crate) const LITELLM: Kind = Kind {
+    name: "litellm",
+    about: "spend logs of LiteLLM: chained hashes of blocks of 512 tokens",
+    requests: 10_000,
+    sessions: None,
+    generate,
+};
 
 /// The fields of a LiteLLM spend log that describe a request's load.
 ///
@@ -34,9 +40,9 @@ struct SpendMetadata {
     prefix_block_hashes: Vec<String>,
 }
 
-pub(crate) fn litellm(options: &Options, out: &mut impl Write) -> Result<()> {
+fn generate(options: &Options, out: &mut Output) -> Result<()> {
     let shape = Conversations {
-        requests: options.requests.unwrap_or(10_000),
+        requests: options.requests,
         seconds: 3600.0,
         turns: 3.0,
         mean_input: 6_000.0,

@@ -29,22 +29,45 @@ mod mooncake;
 mod tracelab;
 mod weka;
 
-use std::io::{self, BufWriter, Write};
+use std::env;
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
 
-use crate::args::{KINDS, Options};
-use crate::common::Result;
+use crate::args::{Command, Kind};
+use crate::common::{Output, Result};
 
-fn main() -> Result<()> {
-    let options = Options::parse(std::env::args().skip(1))?;
-    let out = &mut BufWriter::with_capacity(1 << 20, io::stdout().lock());
-    match options.kind.as_str() {
-        "mooncake" | "vllm" => mooncake::mooncake(&options, out)?,
-        "bailian" => bailian::bailian(&options, out)?,
-        "weka" => weka::weka(&options, out)?,
-        "tracelab" => tracelab::tracelab(&options, out)?,
-        "litellm" => litellm::litellm(&options, out)?,
-        other => return Err(format!("unknown kind '{other}'; use one of {KINDS}").into()),
+const KINDS: &[Kind] =
+    &[mooncake::MOONCAKE, bailian::BAILIAN, weka::WEKA, tracelab::TRACELAB, litellm::LITELLM, mooncake::VLLM];
+
+/// Exit codes: 0 done, 1 the trace was not written, 2 invalid arguments.
+fn main() -> ExitCode {
+    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    let (code, message) = match args::parse(arguments, KINDS) {
+        Err(message) => (2, message),
+        Ok(command) => match run(&command, &mut io::stdout().lock()) {
+            Err(error) if !is_closed_pipe(&*error) => (1, format!("cannot write the trace: {error}")),
+            _ => return ExitCode::SUCCESS,
+        },
+    };
+    // Without stderr, the exit code remains.
+    let _ = writeln!(io::stderr(), "error: {message}");
+    ExitCode::from(code)
+}
+
+fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
+    match command {
+        Command::Help => out.write_all(args::usage(KINDS).as_bytes())?,
+        Command::Generate(kind, options) => {
+            let mut out = Output::with_capacity(1 << 20, out);
+            (kind.generate)(options, &mut out)?;
+            out.flush()?;
+        }
     }
-    out.flush()?;
     Ok(())
+}
+
+/// Whether the reader of stdout ended, as in `generate_trace mooncake | head`.
+fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

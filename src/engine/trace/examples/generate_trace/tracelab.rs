@@ -1,13 +1,19 @@
 //! TraceLab's sanitized traces of coding agents.
 
-use std::io::Write;
-
 use rand::Rng;
 use rand_distr::{Distribution, Exp, Zipf};
 use serde::Serialize;
 
-use crate::args::Options;
-use crate::common::{Result, START_MS, divide, line, mix, spread, timestamp};
+use crate::args::{Kind, Options};
+use crate::common::{Output, Result, START_MS, divide, line, mix, spread, timestamp};
+
+pub(crate) const TRACELAB: Kind = Kind {
+    name: "tracelab",
+    about: "TraceLab, all users: rounds of coding agents, token counts without hashes",
+    requests: 665_453,
+    sessions: Some(8_058),
+    generate,
+};
 
 /// A round of TraceLab's sanitized trace.
 ///
@@ -56,16 +62,14 @@ struct Tool<'a> {
     result_at: &'a str,
 }
 
-pub(crate) fn tracelab(options: &Options, out: &mut impl Write) -> Result<()> {
+fn generate(options: &Options, out: &mut Output) -> Result<()> {
     let rng = &mut options.rng();
-    let sessions = options.sessions.unwrap_or(8_058);
-    let rounds = options.requests.unwrap_or(665_453 * sessions / 8_058);
     let (weight, added, output) = (spread(1.3)?, spread(1.4)?, spread(1.1)?);
     let (tool, human) = (Exp::new(1.0 / 4_000.0)?, Exp::new(1.0 / 60_000.0)?);
     let (base, limit, summary) = (options.tokens(24_000.0), options.tokens(180_000.0), options.tokens(8_000.0));
     let user_of = Zipf::new(52.0, 0.8)?;
-    let weights: Vec<f64> = (0..sessions).map(|_| weight.sample(rng)).collect();
-    for (session, count) in divide(rounds, &weights).into_iter().enumerate() {
+    let weights: Vec<f64> = (0..options.sessions).map(|_| weight.sample(rng)).collect();
+    for (session, count) in divide(options.requests, &weights).into_iter().enumerate() {
         let is_claude = rng.random_bool(0.4);
         let (provider, model, store) =
             if is_claude { ("claude", "claude-opus-4-8", ".claude") } else { ("codex", "gpt-5.5-codex", ".codex") };

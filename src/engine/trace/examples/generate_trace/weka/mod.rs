@@ -2,15 +2,21 @@
 
 mod row;
 
-use std::io::Write;
-
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp};
 
 use self::row::{WekaEntry, WekaRequest, WekaSession, WekaSubagent, WekaTotals};
-use crate::args::Options;
-use crate::common::{Context, Result, divide, line, mix, spread};
+use crate::args::{Kind, Options};
+use crate::common::{Context, Output, Result, divide, line, mix, spread};
+
+pub(crate) const WEKA: Kind = Kind {
+    name: "weka",
+    about: "cc-traces-weka-042026: agent sessions with subagents, blocks of 64 tokens",
+    requests: 59_274,
+    sessions: Some(739),
+    generate,
+};
 
 const WEKA_MODEL: &str = "claude-opus-4-5";
 const WEKA_BLOCK: u64 = 64;
@@ -74,13 +80,11 @@ impl Agent {
     }
 }
 
-pub(crate) fn weka(options: &Options, out: &mut impl Write) -> Result<()> {
+fn generate(options: &Options, out: &mut Output) -> Result<()> {
     let rng = &mut options.rng();
-    let sessions = options.sessions.unwrap_or(739);
-    let requests = options.requests.unwrap_or(59_274 * sessions / 739);
     let (weight, size) = (spread(1.2)?, spread(0.25)?);
-    let weights: Vec<f64> = (0..sessions).map(|_| weight.sample(rng)).collect();
-    for (session, count) in divide(requests, &weights).into_iter().enumerate() {
+    let weights: Vec<f64> = (0..options.sessions).map(|_| weight.sample(rng)).collect();
+    for (session, count) in divide(options.requests, &weights).into_iter().enumerate() {
         let mut next = 0;
         let mut fresh = || {
             next += 1;
