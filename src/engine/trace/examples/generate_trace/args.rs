@@ -129,3 +129,62 @@ Options:
 "
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KINDS;
+
+    fn parsed(line: &str) -> Result<(&'static str, Options), String> {
+        match parse(line.split_whitespace().map(str::to_owned), KINDS)? {
+            Command::Help => Err("help".to_owned()),
+            Command::Generate(kind, options) => Ok((kind.name, options)),
+        }
+    }
+
+    #[test]
+    fn help_lists_each_kind_and_option() {
+        for line in ["--help", "-h", "weka --seed 2 --help"] {
+            assert_eq!(parsed(line).err().as_deref(), Some("help"), "{line}");
+        }
+        let usage = usage(KINDS);
+        let options = ["--requests N", "--sessions N", "--seed N", "--scale F"];
+        for part in KINDS.iter().map(|kind| kind.name).chain(options) {
+            assert!(usage.lines().any(|line| line.starts_with(&format!("  {part} "))), "{part}");
+        }
+    }
+
+    #[test]
+    fn requests_default_to_the_proportion_of_sessions() {
+        for (line, requests, sessions) in [
+            ("weka", 59_274, 739),
+            ("weka --sessions 20", 1604, 20),
+            ("--sessions 20 tracelab --requests 7", 7, 20),
+            ("mooncake", 12_031, 1),
+        ] {
+            let (_, options) = parsed(line).unwrap();
+            assert_eq!((options.requests, options.sessions, options.seed), (requests, sessions, 1), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_argument_is_named_in_one_line() {
+        for (line, named) in [
+            ("", "missing kind"),
+            ("nope", "unknown kind 'nope'"),
+            ("mooncake vllm", "'vllm'"),
+            ("mooncake --fast 1", "'--fast'"),
+            ("mooncake --seed", "--seed requires a value"),
+            ("mooncake --seed -1", "found '-1'"),
+            ("mooncake --requests 0", "found '0'"),
+            ("mooncake --scale inf", "found 'inf'"),
+            ("mooncake --scale 0", "found '0'"),
+            ("mooncake --sessions 4", "--sessions does not apply to 'mooncake'"),
+        ] {
+            let message = parsed(line).err().unwrap();
+            assert!(message.contains(named) && !message.contains('\n'), "{line}: {message}");
+        }
+        let message = parse(["a\nb".to_owned()], KINDS).err().unwrap();
+        assert!(message.contains(r"'a\nb'"), "{message}");
+    }
+}

@@ -71,3 +71,30 @@ pub(crate) fn timestamp(ms: u64) -> String {
     let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
     format!("2026-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_the_total_and_are_at_least_1() {
+        assert_eq!(divide(10, &[1.0, 2.0, 1e-9]), [3, 6, 1]);
+        assert_eq!(divide(2, &[1.0; 3]), [1; 3]);
+    }
+
+    #[test]
+    fn a_partial_block_gets_a_new_id_when_it_grows() {
+        let mut context = Context::default();
+        let mut ids = 0..;
+        let mut fresh = || ids.next().unwrap();
+        context.grow(20, 16, &mut fresh);
+        context.grow(1, 16, &mut fresh);
+        assert_eq!((context.tokens, context.ids), (21, vec![0, 2]));
+    }
+
+    #[test]
+    fn timestamps_continue_in_july() {
+        assert_eq!(timestamp(START_MS + 86_399_999), "2026-06-01T23:59:59.999Z");
+        assert_eq!(timestamp(START_MS + 30 * 86_400_000), "2026-07-01T00:00:00.000Z");
+    }
+}

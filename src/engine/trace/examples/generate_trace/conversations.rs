@@ -75,7 +75,7 @@ pub(crate) fn conversations(
         turn.output = options.tokens(output * factor);
     }
 
-    // The sum of all inputs is `fixed` + `added` * `unit`, where `unit` is the mean of a first turn.
+    // The sum of all inputs is `fixed` + `added` * `unit`. `unit` is the mean of a first turn.
     let system_tokens: Vec<u64> =
         (0..shape.systems).map(|_| options.tokens(shape.system_tokens * later.sample(rng))).collect();
     let (mut fixed, mut added) = (0.0, 0.0);

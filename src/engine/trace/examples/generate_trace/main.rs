@@ -2,8 +2,10 @@
 //! produce the same bytes.
 //!
 //! ```sh
-//! cargo run --release -p mcctl-trace --example generate_trace -- KIND [--requests N] [--sessions N] [--seed N] [--scale F]
+//! cargo run --release -p mcctl-trace --example generate_trace -- KIND [OPTIONS]
 //! ```
+//!
+//! `--help` lists the kinds, the options and the defaults.
 //!
 //! | kind | modeled on | matched | not matched |
 //! |---|---|---|---|
@@ -70,4 +72,43 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<()> {
 /// Whether the reader of stdout ended, as in `generate_trace mooncake | head`.
 fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace(line: &str) -> Vec<u8> {
+        let command = args::parse(line.split_whitespace().map(str::to_owned), KINDS).unwrap();
+        let mut bytes = Vec::new();
+        run(&command, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn the_seed_determines_the_bytes() {
+        for Kind { name, sessions, .. } in KINDS {
+            let sessions = if sessions.is_some() { "--sessions 5" } else { "" };
+            let seeded = |seed| trace(&format!("{name} --requests 40 {sessions} --seed {seed} --scale 16"));
+            let first = seeded(1);
+            assert!(!first.is_empty() && first.ends_with(b"\n"), "{name}");
+            assert!(first == seeded(1), "{name}");
+            assert!(first != seeded(2), "{name}");
+        }
+    }
+
+    /// The means of FAST'25's `conversation_trace.jsonl`.
+    #[test]
+    fn mooncake_has_the_published_mean_lengths() {
+        for (line, scale) in [("mooncake", 1.0), ("mooncake --seed 7 --requests 2000 --scale 4", 4.0)] {
+            let bytes = trace(line);
+            let rows: Vec<serde_json::Value> =
+                serde_json::Deserializer::from_slice(&bytes).into_iter().map(Result::unwrap).collect();
+            for (field, published) in [("input_length", 12_035.0), ("output_length", 343.0)] {
+                let sum: f64 = rows.iter().map(|row| row[field].as_f64().unwrap()).sum();
+                let ratio = sum / rows.len() as f64 * scale / published;
+                assert!((ratio - 1.0).abs() < 0.01, "{line}: {field} has {ratio} of the published mean");
+            }
+        }
+    }
 }
