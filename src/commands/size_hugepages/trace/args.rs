@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::commands::cli::time_unit;
 use crate::engine::plan::hicache::PREFETCH_THRESHOLD;
 use crate::engine::plan::worth::{NumberRange, ParseRangeError};
 use crate::engine::trace::reuse::WritePolicy;
@@ -19,7 +20,7 @@ pub(crate) struct TraceArgs {
     #[arg(long, alias = "trace-block-tokens", value_name = "TOKENS", requires = "trace", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub(crate) block_size: Option<u64>,
     /// Unit of the times in the trace: s or ms [default: that of the format]
-    #[arg(long, value_name = "UNIT", requires = "trace", value_parser = time_unit)]
+    #[arg(long, value_name = "UNIT", requires = "trace", value_parser = time_unit::parse)]
     pub(crate) time_unit: Option<TimeUnit>,
     /// Skip malformed rows, and count them
     #[arg(long, requires = "trace")]
@@ -107,20 +108,11 @@ fn range(text: &str) -> Result<NumberRange, ParseRangeError> {
     text.parse()
 }
 
-/// A word that is none of the possible values.
+fn write_policy(text: &str) -> Result<WritePolicy, UnknownPolicy> {
+    WritePolicy::ALL.into_iter().find(|policy| policy.name() == text).ok_or(UnknownPolicy)
+}
+
+/// A word that is not a write policy.
 #[derive(Debug, thiserror::Error)]
-#[error("use {0}")]
-struct OtherWord(&'static str);
-
-fn time_unit(text: &str) -> Result<TimeUnit, OtherWord> {
-    match text {
-        "s" => Ok(TimeUnit::Seconds),
-        "ms" => Ok(TimeUnit::Milliseconds),
-        _ => Err(OtherWord("s or ms")),
-    }
-}
-
-fn write_policy(text: &str) -> Result<WritePolicy, OtherWord> {
-    let found = WritePolicy::ALL.into_iter().find(|policy| policy.name() == text);
-    found.ok_or(OtherWord("write_through, write_through_selective or write_back"))
-}
+#[error("use write_through, write_through_selective or write_back")]
+struct UnknownPolicy;
