@@ -52,7 +52,7 @@ pub(crate) struct TraceArgs {
     /// ladder), or a range
     #[arg(long, value_name = "TOKENS", requires = "gpu_hour", value_parser = range)]
     pub(crate) prefill_tokens_per_second: Option<NumberRange>,
-    /// GPUs per server [default: tensor x pipeline x data parallel size]
+    /// Number of GPUs per server [default: tensor x pipeline x data parallel size]
     #[arg(long, value_name = "N", requires = "gpu_hour", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) gpus: Option<u64>,
     /// Duration of the trace in hours [default: from its first to its last request]
@@ -62,7 +62,7 @@ pub(crate) struct TraceArgs {
     /// --hit-rate) or knee [default: the first of these that the command line has values for]
     #[arg(long, value_name = "BY", requires = "trace", value_parser = ["price", "hit-rate", "knee"], conflicts_with = "per_request")]
     pub(crate) choose: Option<String>,
-    /// Servers that share the store: each contributes its part of L3
+    /// Number of servers that share the store: each contributes its part of L3
     #[arg(long, value_name = "N", default_value = "1", requires = "trace", value_parser = clap::value_parser!(u64).range(1..=1 << 20), conflicts_with = "per_request")]
     pub(crate) servers: u64,
     /// Write a deployment file (.toml or .yaml) with the chosen size; requires --model and a size

@@ -200,7 +200,7 @@ impl ReuseDistances {
     pub fn curve(&self) -> HitCurve {
         let mut curve = HitCurve::new(self.hits.sums(), self.asked, self.distinct);
         if self.shift > 0 {
-            sample::add(&mut curve, &self.groups, self.shift, self.keyed_tokens);
+            sample::add(&mut curve, &self.groups, self.shift, self.keyed_tokens, self.block_tokens);
         }
         curve
     }
