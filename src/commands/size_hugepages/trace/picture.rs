@@ -2,6 +2,7 @@
 
 use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
 use crate::commands::size_hugepages::trace::document::{CurveDocument, CurvePoint};
+use crate::commands::size_hugepages::trace::text;
 use crate::engine::base::ByteSize;
 
 /// Renders the curve as a standalone image.
@@ -17,14 +18,7 @@ fn x(point: &CurvePoint) -> f64 {
     }
 }
 
-/// The sizes with hits, and the last one before them.
-fn shown(document: &CurveDocument) -> &[CurvePoint] {
-    let rows = &document.curve;
-    let first = rows.iter().position(|row| row.hit_rate > 0.0).unwrap_or(rows.len()).saturating_sub(1);
-    rows.get(first..).unwrap_or_default()
-}
-
-fn axis(rows: &[CurvePoint]) -> Axis {
+fn axis(rows: &[&CurvePoint]) -> Axis {
     let has_bytes = rows.iter().any(|row| row.segment_bytes.is_some());
     Axis::log(if has_bytes { "cache size, GiB of segments" } else { "cache size, tokens" })
 }
@@ -36,18 +30,18 @@ fn mark(name: &str, colour: usize, point: &CurvePoint) -> PlotSeries {
 
 /// The hit rate by size, with the ceiling, the knee and the size that pays most.
 pub(super) fn curve(document: &CurveDocument) -> Plot {
-    let rows = shown(document);
+    let rows: Vec<&CurvePoint> = text::shown(document).collect();
     let points = |rate: fn(&CurvePoint) -> f64| rows.iter().map(|point| (x(point), rate(point) * 100.0)).collect();
-    let mut plot = Plot::new("Hit rate by cache size", axis(rows), Axis::even("hit rate, %"));
+    let mut plot = Plot::new("Hit rate by cache size", axis(&rows), Axis::even("hit rate, %"));
     if rows.iter().any(|row| row.hit_rate_error.is_some()) {
-        let band = |row: &CurvePoint| {
+        let band = |row: &&CurvePoint| {
             let error = row.hit_rate_error.unwrap_or_default();
             (x(row), (row.hit_rate - error) * 100.0, (row.hit_rate + error) * 100.0)
         };
         plot = plot.with(PlotSeries::band("95 % interval", 0, rows.iter().map(band).collect()));
     }
     plot = plot.with(PlotSeries::line("hit rate", 0, points(|row| row.hit_rate)));
-    if let [first, .., last] = rows {
+    if let [first, .., last] = rows[..] {
         let best = document.best_hit_rate * 100.0;
         plot = plot.with(PlotSeries::line("ceiling", 5, vec![(x(first), best), (x(last), best)]).dashed());
     }
@@ -71,8 +65,8 @@ pub(super) fn curve(document: &CurveDocument) -> Plot {
 /// The saved price minus the cost by size, for each kind of memory; `None` without prices.
 pub(super) fn net(document: &CurveDocument) -> Option<Plot> {
     let price = document.price.as_ref()?;
-    let rows = shown(document);
-    let mut plot = Plot::new("Saved price minus cost, per month", axis(rows), Axis::even("price per month"));
+    let rows: Vec<&CurvePoint> = text::shown(document).collect();
+    let mut plot = Plot::new("Saved price minus cost, per month", axis(&rows), Axis::even("price per month"));
     for (at, best) in price.best.iter().enumerate() {
         let (name, colour) = if best.memory == "dram" { ("DRAM", 1) } else { ("SSD", 4) };
         let nets = || rows.iter().filter_map(move |row| Some((x(row), row.worth.get(at)?.net)));
@@ -125,7 +119,7 @@ mod tests {
             segment_bytes: None,
             worth: Vec::new(),
         };
-        let svg = image(&document(vec![point(512, 0.0), point(51_200, 0.5)]));
+        let svg = image(&document(vec![point(512, 0.0), point(1_024, 0.1), point(51_200, 0.5)]));
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         // The curve, the ceiling and the knee have two points each.
         let lines: Vec<&str> = svg.split("points=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();

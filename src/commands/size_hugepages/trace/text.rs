@@ -14,15 +14,15 @@ pub(super) fn render(document: &CurveDocument) -> String {
         headline(document, &escaped(&document.trace)),
         curve_table(document).render(table::width())
     );
+    if document.curve.iter().any(|point| point.hicache_gb.is_some()) {
+        text.push_str(LEGEND);
+    }
     for wanted in &document.wanted {
         let rate = wanted.hit_rate * 100.0;
         match &wanted.reached {
             Some(point) => text.push_str(&format!("\n{rate:.1} %: {}", size(point))),
             None => text.push_str(&format!("\n{rate:.1} %: not reachable with any size")),
         }
-    }
-    if document.curve.iter().any(|point| point.hicache_gb.is_some()) {
-        text.push_str(LEGEND);
     }
     if let Some(price) = &document.price {
         for best in &price.best {
@@ -92,11 +92,16 @@ fn percent(rate: f64) -> String {
 }
 
 /// What the columns of a table with a model are.
-pub(super) const LEGEND: &str = "\nL2: --hicache-size per rank; L3: segments in total; hits/GiB: hit tokens in the whole \
-     trace per GiB of L3, from the row before; net: saved price minus cost.\n";
+const LEGEND: &str = "L2: --hicache-size per rank; L3: segments in total; hits/GiB: hit tokens in the whole trace per GiB \
+                      of L3, from the row before; net: saved price minus cost.\n";
 
 /// Rows with a smaller share of the ceiling are left out of the table.
 const SHOWN_FROM: f64 = 0.01;
+
+/// The points with more than a few hits.
+pub(super) fn shown(document: &CurveDocument) -> impl Iterator<Item = &CurvePoint> {
+    document.curve.iter().filter(|point| point.hit_rate > SHOWN_FROM * document.best_hit_rate)
+}
 
 /// The table of all points, without those at the start that have few hits.
 pub(super) fn curve_table(document: &CurveDocument) -> ReportTable {
@@ -115,8 +120,7 @@ pub(super) fn curve_table(document: &CurveDocument) -> ReportTable {
         head.extend(["net/month", "net/GiB"]);
     }
     let mut table = ReportTable::new("", &head);
-    let is_shown = |row: &&CurvePoint| row.hit_rate > SHOWN_FROM * document.best_hit_rate;
-    for point in rows.iter().filter(is_shown) {
+    for point in shown(document) {
         let mut row: Vec<String> = cells(point).into();
         if with_tiers {
             row.extend([point.l2_hit_rate, point.l3_hit_rate].map(|rate| percent(rate.unwrap_or_default())));
@@ -178,7 +182,10 @@ fn chosen_text(chosen: &ChosenSize) -> String {
         ));
     }
     if let Some(segment) = chosen.group_segment_bytes {
-        text.push_str(&output::labelled("segment", &format!("--global-segment-size {}", ByteSize(segment))));
+        text.push_str(&output::labelled(
+            "segment",
+            &format!("--global-segment-size {}gb for each group", segment / ByteSize::GIB),
+        ));
     }
     if let Some(ChosenNeeds { summary, .. }) = &chosen.needs {
         text.push_str(&output::labelled("needs", &summary.needs));
