@@ -151,6 +151,9 @@ fn wrong_arguments_are_one_line() {
         ("--choose hit-rate", "--hit-rate"),
         ("--out deployment.toml", "size of L2"),
         ("--out deployment.json --hicache-size 4", ".toml"),
+        ("--out deployment.toml --hicache-size 4 --store-services 1", "store services"),
+        ("--global-segment-size 4gb", "does not apply to --trace"),
+        ("--sample-blocks 2048 --hicache-write-policy write_through_selective", "raise --sample-blocks"),
         ("--hicache-write-policy never", "write_back"),
         ("--time-unit m", "s or ms"),
     ] {
@@ -159,6 +162,10 @@ fn wrong_arguments_are_one_line() {
         let message = run.fails(2);
         assert!(message.contains(part) && !message.contains('\n'), "{line}: {message}");
     }
+    let hybrid = ["size-hugepages", "--trace", &file, "--model", "Qwen3-Next-80B-A3B-Instruct", "--hicache-size", "4"];
+    mcctl(&hybrid).succeeds();
+    let run = mcctl(&[&hybrid[..], &["--out", "deployment.toml"]].concat());
+    assert!(run.fails(2).contains("tokens all need the same memory"), "{run:?}");
     let untimed = folder.path().join("untimed.jsonl");
     std::fs::write(&untimed, "{\"hash_ids\": [1]}\n{\"hash_ids\": [1]}\n").unwrap();
     let untimed = untimed.to_str().unwrap();

@@ -17,7 +17,7 @@ use crate::commands::size_hugepages::trace::scale::TokenScale;
 use crate::commands::size_hugepages::trace::{deployment, file, html, picture, text};
 use crate::engine::plan::worth::PriceCase;
 use crate::engine::trace::Trace;
-use crate::engine::trace::reuse::{ReuseDistances, TierCurves, TierSizes};
+use crate::engine::trace::reuse::{ReuseDistances, TierCurves, TierSizes, WritePolicy};
 
 /// Maximum number of points; each is about 1.5 times the previous point.
 const POINTS_MAX: usize = 64;
@@ -37,10 +37,16 @@ pub(super) struct CurveInputs {
 /// # Errors
 /// The trace or the model cannot be read, an argument is invalid, or an output cannot be written.
 pub(super) fn run(args: &Args, path: &str) -> Outcome {
+    check(args)?;
     deployment::check_file(args)?;
     // A wrong argument is reported before a long trace is read.
     choice::known_tiers(args, &TokenScale::new(args)?)?;
     let trace = file::read(path, &args.trace)?;
+    if trace.sample_shift > 0 && args.trace.hicache_write_policy == WritePolicy::WriteThroughSelective {
+        return Err(Failure::usage("write_through_selective cannot be computed from a sample")
+            .found(format!("{} block IDs, more than --sample-blocks", trace.block_ids))
+            .next("raise --sample-blocks, or use another --hicache-write-policy"));
+    }
     let scale = TokenScale::new(args)?;
     let tiers = choice::known_tiers(args, &scale)?;
     let hours = hours(&trace);
@@ -67,6 +73,24 @@ pub(super) fn run(args: &Args, path: &str) -> Outcome {
         return Ok(Exit::No);
     }
     Ok(if document.wanted.iter().all(|wanted| wanted.reached.is_some()) { Exit::Done } else { Exit::No })
+}
+
+/// Refuses flags that would have no effect or a wrong one.
+///
+/// # Errors
+/// A flag excludes the curve, or the memory of a token is not constant.
+fn check(args: &Args) -> Result<(), Failure> {
+    if args.global_segment_size.is_some() {
+        return Err(Failure::usage("--global-segment-size does not apply to --trace, which computes the segments")
+            .next("omit it, or use --hit-rate to choose a size"));
+    }
+    let needs_bytes = args.trace.out.is_some() || args.trace.gpu_hour.is_some();
+    if needs_bytes && args.model.is_some() && TokenScale::new(args)?.segment_bytes(1).is_none() {
+        return Err(Failure::usage("--out and prices require a model whose tokens all need the same memory")
+            .found("a part of this model's cache does not grow with the number of tokens")
+            .next("omit --out and the prices, and see the curve in tokens"));
+    }
+    Ok(())
 }
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {

@@ -36,6 +36,10 @@ pub(super) fn check_file(args: &Args) -> Result<(), Failure> {
     if !args.trace.force && path.symlink_metadata().is_ok() {
         return Err(already_exists(path));
     }
+    if args.store_services > 0 {
+        return Err(Failure::usage("--out does not write store services")
+            .next("omit --store-services, and add them with mcctl init --from FILE --stores HOST,.."));
+    }
     if !has_l2(args) {
         return Err(Failure::usage("a deployment file requires the size of L2").next(NO_SIZE));
     }
@@ -57,7 +61,7 @@ pub(super) fn nothing_to_write(has_prices: bool) -> &'static str {
         return "no deployment file was written: at these prices, no size of L3 pays; next: use --choose knee, or \
                 --choose hit-rate with --hit-rate";
     }
-    "no deployment file was written: no size has such a hit rate; next: lower --hit-rate, or use --choose knee"
+    "no deployment file was written: no size has such a hit rate, or the trace has no hits; next: lower --hit-rate"
 }
 
 /// The chosen size with its report. Writes the deployment file of `--out`.
@@ -122,7 +126,7 @@ fn write(args: &Args, request: &SizingRequest, segment: u64, path: &Path) -> Res
     })?;
     let shown = path.display().to_string();
     output::say(format!(
-        "wrote {shown}\nnext: set the hosts with mcctl init --from {0} --hosts HOST,.. --out FILE, or mcctl render systemd \
+        "wrote {shown}\nnext: set the hosts with mcctl init --from {0} --hosts HOST,.. --master HOST --out FILE, or mcctl render systemd \
          {0} --out units",
         shell_quoted(&shown)
     ));

@@ -34,8 +34,8 @@ pub(super) fn render(document: &CurveDocument) -> String {
     if let Some(chosen) = document.chosen.as_ref().filter(is_new) {
         text.push_str(&format!("\n\n{}", chosen_text(chosen)));
     }
-    if document.curve.iter().all(|point| point.hicache_gb.is_none()) {
-        text.push_str("\nSet --model to see the L2 and L3 sizes.");
+    if !document.curve.is_empty() && document.curve.iter().all(|point| point.hicache_gb.is_none()) {
+        text.push_str("\nL2 and L3 sizes are shown with --model, if the memory of its tokens is constant.");
     }
     text.trim_end().to_owned() + "\n"
 }
