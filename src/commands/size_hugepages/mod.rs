@@ -55,7 +55,9 @@ The report shows every size that a program adjusts.
 Exit codes, also of --max-fit:
 
   0  the deployment fits the host as it is now, or too little is known about the host
-  1  it does not fit, it fits only some models, or huge pages must still be reserved";
+  1  it does not fit, it fits only some models, or huge pages must still be reserved
+
+With --trace: 0, or 1 if a rate of --hit-rate is not reachable, or no size was found for --out";
 
 /// The deployment to size, with the same flags as SGLang and upstream's sizing script.
 #[derive(Clone, Debug, clap::Args)]

@@ -290,6 +290,12 @@ impl<'a> Reading<'a> {
 }
 
 impl Trace {
+    /// Time from the first to the last request, in seconds; `None` without times.
+    pub fn duration(&self) -> Option<f64> {
+        let times = || self.requests.iter().filter_map(|request| request.at);
+        Some(times().max_by(f64::total_cmp)? - times().min_by(f64::total_cmp)?)
+    }
+
     /// Converts times to seconds, and drops them if some are missing.
     fn settle_times(&mut self, sessions: &Sessions, options: &TraceOptions) {
         let absent = self.requests.iter().filter(|request| request.at.is_none()).count();

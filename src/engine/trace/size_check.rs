@@ -9,6 +9,8 @@ pub(crate) const TOKENS_MAX: u64 = 1 << 26;
 /// Number of prompts, and of their IDs, from which the block size is derived.
 const SAMPLE_PROMPTS: usize = 1000;
 const SAMPLE_IDS: u64 = 1 << 20;
+/// Largest block size that is accepted.
+const SIZE_MAX: u64 = 1 << 32;
 /// Two tokenizers may differ by this part of the blocks of a prompt.
 const TOKENIZER_SHARE: u64 = 4;
 /// Largest power of two that is tried as a block size.
@@ -124,7 +126,7 @@ impl SizeCheck {
             return Err(RowError::PromptLength(tokens));
         }
         if let Some(found) = counts.block_tokens {
-            if found == 0 {
+            if found == 0 || found > SIZE_MAX {
                 return Err(RowError::BlockSize(found));
             }
             if found != size && self.given.is_none() {
@@ -154,7 +156,7 @@ impl SizeCheck {
         BlockCountError { tokens, blocks, block_tokens: size, row_sizes, common_sizes, suggested }
     }
 
-    /// Returns the block sizes that fit a prompt; the outer `None` if it says nothing about them.
+    /// Returns the block sizes that fit a prompt; the outer `None` without a token count or IDs.
     fn row_sizes(&self, counts: PromptCounts) -> Option<Option<BlockSizes>> {
         Some(self.format.block_rule().sizes(counts.tokens?, counts.blocks?))
     }

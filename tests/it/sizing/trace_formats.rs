@@ -1,4 +1,4 @@
-//! Traces of each format, made by `generate_trace`, and files that are no traces.
+//! Traces of each format, made by `generate_trace`, and files that are not traces.
 
 use std::path::Path;
 
@@ -63,6 +63,14 @@ fn a_wrong_block_size_is_refused_with_the_one_that_fits() {
     let file = written(folder.path(), &[r#"{"input_length": 20, "hash_ids": [1, 2]}"#]);
     let run = trace(&file, &["--block-size", "512"]);
     assert!(run.fails(2).contains("line 1: 20 tokens do not match 2 blocks of 512 tokens"), "{run:?}");
+}
+
+#[test]
+fn a_recorded_block_size_beyond_the_limit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = written(folder.path(), &[r#"{"block_size": 18446744073709551615, "input_length": 9, "hash_ids": [1]}"#]);
+    let run = trace(&file, &[]);
+    assert!(run.fails(2).contains("invalid block size: 18446744073709551615 tokens"), "{run:?}");
 }
 
 #[test]

@@ -162,6 +162,10 @@ fn wrong_arguments_are_one_line() {
         let message = run.fails(2);
         assert!(message.contains(part) && !message.contains('\n'), "{line}: {message}");
     }
+    let run = worth(&file, &["--svg", "x.html", "--html", "x.html"]);
+    assert!(run.fails(2).contains("the same file"), "{run:?}");
+    let run = worth(&file, &["--svg", &file]);
+    assert!(run.fails(2).contains("the same file"), "{run:?}");
     let hybrid = ["size-hugepages", "--trace", &file, "--model", "Qwen3-Next-80B-A3B-Instruct", "--hicache-size", "4"];
     mcctl(&hybrid).succeeds();
     let run = mcctl(&[&hybrid[..], &["--out", "deployment.toml"]].concat());
@@ -184,6 +188,9 @@ fn a_sample_shows_its_error() {
     assert_eq!((exact["sampled_share"].as_f64(), sampled["sampled_share"].as_f64()), (Some(1.0), Some(0.25)));
     assert_eq!(exact["knee"]["hit_rate_error"], Value::Null);
     let error = sampled["knee"]["hit_rate_error"].as_f64().unwrap();
+    // A sample with few blocks is refused. It could show a ceiling of 0 %.
+    let small = worth(&file, &["--sample-blocks", "1024"]);
+    assert!(small.fails(2).contains("raise --sample-blocks"), "{small:?}");
     let off = sampled["best_hit_rate"].as_f64().unwrap() - exact["best_hit_rate"].as_f64().unwrap();
     assert!(off.abs() <= error.max(0.01), "{off} and {error}");
 }

@@ -4,8 +4,8 @@ use crate::commands::cli::error::Failure;
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::request;
 use crate::commands::size_hugepages::trace::curve::CurveInputs;
-use crate::commands::size_hugepages::trace::scale::TokenScale;
-use crate::engine::plan::host_pool::{self, L2Size};
+use crate::engine::plan::SizingError;
+use crate::engine::plan::host_pool;
 use crate::engine::plan::worth::PriceCase;
 
 /// The sizes of the tiers before L3, in tokens.
@@ -20,21 +20,41 @@ pub(super) struct KnownTiers {
 ///
 /// # Errors
 /// A size is invalid, or depends on a model that is not set.
-pub(super) fn known_tiers(args: &Args, scale: &TokenScale) -> Result<Option<KnownTiers>, Failure> {
-    let Some(device_tokens) = args.device_pool_tokens else { return Ok(None) };
-    let l2 = match (args.hicache_ratio, &args.hicache_size) {
-        (Some(ratio), _) => host_pool::ratio_tokens(ratio, device_tokens, args.page_size.max(1))?,
-        (None, Some(_)) => match request::read(args)?.wanted.l2_size {
-            L2Size::Gb(gb) => scale.l2_tokens(gb).ok_or_else(|| {
-                Failure::usage("--hicache-size requires --model, because the token size depends on the model")
-                    .next("set --model, or use --hicache-ratio")
-            })?,
-            L2Size::Ratio { .. } | L2Size::Auto { .. } => 0,
-        },
-        (None, None) => 0,
-    };
-    Ok(Some(KnownTiers { l1: device_tokens, l2 }))
+pub(super) fn known_tiers(args: &Args) -> Result<Option<KnownTiers>, Failure> {
+    let Some(l1) = args.device_pool_tokens else { return Ok(None) };
+    if l1 < args.page_size.max(1) {
+        return Err(Failure::usage("--device-pool-tokens must be at least --page-size"));
+    }
+    Ok(Some(KnownTiers { l1, l2: l2_tokens(args, l1)?.unwrap_or(0) }))
 }
+
+/// The size of L2 in tokens; `None` if the command line has neither `--hicache-size` nor
+/// `--hicache-ratio`.
+///
+/// # Errors
+/// A size is invalid, or depends on a model that is not set.
+pub(super) fn l2_tokens(args: &Args, device_tokens: u64) -> Result<Option<u64>, Failure> {
+    if device_tokens > DEVICE_TOKENS_MAX {
+        return Err(SizingError::TooLarge { what: "--device-pool-tokens" }.into());
+    }
+    if let Some(ratio) = args.hicache_ratio {
+        return Ok(Some(host_pool::ratio_tokens(ratio, device_tokens, args.page_size)?));
+    }
+    if args.hicache_size.is_none() {
+        return Ok(None);
+    }
+    let wanted = request::read(args)?.wanted;
+    let Some(geometry) = &wanted.geometry else {
+        return Err(Failure::usage("--hicache-size requires --model, because the token size depends on the model")
+            .next("set --model, or use --hicache-ratio"));
+    };
+    geometry.check_per_token()?;
+    let ranks = host_pool::pools(&wanted, geometry)?;
+    Ok(Some(ranks.first().and_then(|rank| rank.pools.first()).map_or(0, |pool| pool.units)))
+}
+
+/// Maximum device pool size in tokens.
+const DEVICE_TOKENS_MAX: u64 = 1 << 40;
 
 /// A size of L3 in tokens, and why it was chosen.
 #[derive(Clone, Copy, Debug)]

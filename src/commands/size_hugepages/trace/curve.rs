@@ -17,11 +17,11 @@ use crate::commands::size_hugepages::trace::scale::TokenScale;
 use crate::commands::size_hugepages::trace::{deployment, file, html, picture, text};
 use crate::engine::plan::worth::PriceCase;
 use crate::engine::trace::Trace;
-use crate::engine::trace::reuse::{ReuseDistances, TierCurves, TierSizes, WritePolicy};
+use crate::engine::trace::reuse::{self, TierCurves, TierSizes, WritePolicy};
 
 /// Maximum number of points; each is about 1.5 times the previous point.
 const POINTS_MAX: usize = 64;
-/// A trace that is shorter says little about a month.
+/// Prices from a shorter trace have a caveat.
 const TRACE_HOURS_MIN: f64 = 1.0;
 
 /// Everything that a point is computed from.
@@ -40,18 +40,17 @@ pub(super) fn run(args: &Args, path: &str) -> Outcome {
     check(args)?;
     deployment::check_file(args)?;
     // A wrong argument is reported before a long trace is read.
-    choice::known_tiers(args, &TokenScale::new(args)?)?;
+    let scale = TokenScale::new(args)?;
+    let tiers = choice::known_tiers(args)?;
     let trace = file::read(path, &args.trace)?;
     if trace.sample_shift > 0 && args.trace.hicache_write_policy == WritePolicy::WriteThroughSelective {
         return Err(Failure::usage("write_through_selective cannot be computed from a sample")
             .found(format!("{} block IDs, more than --sample-blocks", trace.block_ids))
             .next("raise --sample-blocks, or use another --hicache-write-policy"));
     }
-    let scale = TokenScale::new(args)?;
-    let tiers = choice::known_tiers(args, &scale)?;
-    let hours = hours(&trace);
+    let hours = trace.duration().map(|seconds| seconds / 3600.0);
     let prices = price::prices(args, hours)?;
-    let curves = curves(args, &trace, tiers.map(|tiers| tiers.l1));
+    let curves = curves(args, &trace, tiers.map(|tiers| tiers.l1))?;
     let inputs = CurveInputs { scale, curves, tiers, prices };
     let document = document(args, path, &trace, hours, &inputs)?;
     for caveat in &document.caveats {
@@ -90,6 +89,13 @@ fn check(args: &Args) -> Result<(), Failure> {
             .found("a part of this model's cache does not grow with the number of tokens")
             .next("omit --out and the prices, and see the curve in tokens"));
     }
+    let files = [args.trace.trace.as_deref().map(Path::new), args.trace.svg.as_deref(), args.trace.html.as_deref()];
+    let files: Vec<&Path> = files.into_iter().flatten().collect();
+    if let Some(twice) = files.iter().enumerate().find_map(|(at, file)| files[..at].contains(file).then_some(file)) {
+        return Err(Failure::usage("two of --trace, --svg and --html are the same file")
+            .found(twice.display().to_string())
+            .next("use a file of its own for each"));
+    }
     Ok(())
 }
 
@@ -99,30 +105,22 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Time from the first to the last request, in hours.
-fn hours(trace: &Trace) -> Option<f64> {
-    let times = || trace.requests.iter().filter_map(|request| request.at);
-    let first = times().min_by(f64::total_cmp)?;
-    let last = times().max_by(f64::total_cmp)?;
-    Some((last - first) / 3600.0)
-}
+/// A smaller sample is refused.
+const SAMPLED_BLOCKS_MIN: usize = 100;
 
-fn curves(args: &Args, trace: &Trace, l1: Option<u64>) -> TierCurves {
+fn curves(args: &Args, trace: &Trace, l1: Option<u64>) -> Result<TierCurves, Failure> {
     let done = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&done);
     let unit = WorkUnit::Items("requests", Some(trace.requests.len() as u64));
     let _progress = WorkProgress::start("replaying the trace", unit, move || counter.load(Ordering::Relaxed));
-    let policy = args.trace.hicache_write_policy;
-    let mut reuse = ReuseDistances::new(trace.requests.len(), trace.block_tokens, trace.sample_shift);
-    reuse.keyed_tokens = trace.keyed_tokens;
-    if let Some(l1) = l1 {
-        reuse = reuse.with_policy(policy, l1);
+    let policy = l1.map(|l1| (args.trace.hicache_write_policy, l1));
+    let reuse = reuse::distances(trace, policy, |requests| done.store(requests, Ordering::Relaxed));
+    if let Some(blocks) = reuse.sampled_blocks().filter(|blocks| *blocks < SAMPLED_BLOCKS_MIN) {
+        return Err(Failure::usage("the sample of the trace is too small")
+            .found(format!("{blocks} different blocks, of which at least {SAMPLED_BLOCKS_MIN} are needed"))
+            .next("raise --sample-blocks"));
     }
-    for request in &trace.requests {
-        reuse.request(request, &trace.keys);
-        done.fetch_add(1, Ordering::Relaxed);
-    }
-    reuse.tier_curves()
+    Ok(reuse.tier_curves())
 }
 
 impl CurveInputs {
@@ -237,6 +235,10 @@ fn document(
     };
     let choice = Choice::new(args, inputs, size_of)?;
     let chosen = choice.map(|choice| deployment::chosen(args, inputs, choice)).transpose()?;
+    let mut caveats = caveats(trace, hours, inputs);
+    if chosen.as_ref().is_some_and(|chosen| chosen.tiers.as_ref().is_some_and(|tiers| tiers.l3_hit_rate == 0.0)) {
+        caveats.push("L3 of the chosen size contains no hits beyond those of L1 and L2".to_owned());
+    }
     Ok(CurveDocument {
         schema: "mcctl.hit-rate-curve/2",
         trace: path.to_owned(),
@@ -255,7 +257,7 @@ fn document(
         wanted: args.trace.hit_rate.iter().map(wanted).collect(),
         price: inputs.price_document(),
         chosen,
-        caveats: caveats(trace, hours, inputs),
+        caveats,
     })
 }
 

@@ -52,7 +52,7 @@ fn already_exists(path: &Path) -> Failure {
 
 /// Whether the command line determines L2.
 fn has_l2(args: &Args) -> bool {
-    args.hicache_size.is_some() || (args.device_pool_tokens.is_some() && args.model.is_some())
+    args.hicache_size.is_some() || args.hicache_ratio.is_some()
 }
 
 /// Why there is no size to write.

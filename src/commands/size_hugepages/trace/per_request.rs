@@ -7,14 +7,14 @@ use crate::commands::cli::output;
 use crate::commands::cli::table::{self, ReportTable};
 use crate::commands::size_hugepages::Args;
 use crate::commands::size_hugepages::request::{self, NO_SIZE};
-use crate::commands::size_hugepages::trace::file;
+use crate::commands::size_hugepages::trace::{choice, file};
 use crate::engine::base::text::escaped;
 use crate::engine::plan::hicache::prompt::PromptPager;
 use crate::engine::plan::hicache::{HicacheModel, StorageShortfall, TierSettings, TierTokens};
-use crate::engine::plan::host_pool::{self, L2Size};
+use crate::engine::plan::host_pool::L2Size;
 use crate::engine::plan::need::need;
 use crate::engine::plan::sizing_input::SizingInput;
-use crate::engine::plan::{SizingError, tiers};
+use crate::engine::plan::tiers;
 
 /// A request's tokens by tier.
 #[derive(Clone, Debug, Serialize)]
@@ -58,6 +58,8 @@ struct TokensByTierDocument {
 
 /// Maximum number of requests. The limit exists because all results are kept in memory.
 const REQUESTS_MAX: usize = 10_000_000;
+/// Maximum number of pages of all requests. The storage and the tree have each different page.
+const PAGES_MAX: u64 = 1 << 26;
 
 /// Computes and prints the tokens by tier.
 ///
@@ -70,6 +72,14 @@ pub(super) fn run(args: &Args, path: &str) -> Outcome {
     let mut totals = RequestTokens::default();
     let mut storage_full_at = None;
     let trace = file::read(path, &args.trace)?;
+    let tokens = trace.requests.iter().map(|request| request.input.saturating_add(request.output));
+    let pages = tokens.fold(0, u64::saturating_add) / tiers.page_size;
+    if pages > PAGES_MAX {
+        return Err(Failure::usage(format!("--per-request reads at most {PAGES_MAX} pages"))
+            .tried(path.to_owned())
+            .found(format!("about {pages} pages of {} tokens", tiers.page_size))
+            .next("set --page-size to that of SGLang, e.g. 64, or use a part of the trace"));
+    }
     if trace.requests.len() > REQUESTS_MAX {
         return Err(Failure::usage(format!("--per-request reads at most {REQUESTS_MAX} requests"))
             .tried(path.to_owned())
@@ -127,9 +137,6 @@ fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
     if args.page_size == 0 || device_tokens < args.page_size {
         return Err(Failure::usage("--device-pool-tokens must be at least --page-size"));
     }
-    if device_tokens > DEVICE_TOKENS_MAX {
-        return Err(SizingError::TooLarge { what: "--device-pool-tokens" }.into());
-    }
     let model = match &args.model {
         Some(_) => Some(request::sized(args, L2Size::Gb(1))?.wanted),
         None => None,
@@ -137,19 +144,8 @@ fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
     if let Some(geometry) = model.as_ref().and_then(|wanted| wanted.geometry.as_ref()) {
         geometry.check_per_token()?;
     }
-    let host_tokens = match (args.hicache_ratio, &args.hicache_size, &model) {
-        (Some(ratio), ..) => host_pool::ratio_tokens(ratio, device_tokens, args.page_size)?,
-        (None, Some(_), Some(wanted)) => {
-            let wanted = SizingInput { l2_size: request::read(args)?.wanted.l2_size, ..wanted.clone() };
-            let Some(geometry) = &wanted.geometry else { return Err(Failure::usage(NO_SIZE)) };
-            let ranks = host_pool::pools(&wanted, geometry)?;
-            ranks.first().and_then(|rank| rank.pools.first()).map_or(0, |pool| pool.units)
-        }
-        (None, Some(_), None) => {
-            return Err(Failure::usage("--hicache-size requires --model, because the token size depends on the model")
-                .next("set --model, or use --hicache-ratio"));
-        }
-        (None, None, _) => return Err(Failure::usage("no L2 size specified").next(NO_SIZE)),
+    let Some(host_tokens) = choice::l2_tokens(args, device_tokens)? else {
+        return Err(Failure::usage("no L2 size specified").next(NO_SIZE));
     };
     let storage_tokens = match &model {
         Some(wanted @ SizingInput { geometry: Some(geometry), .. }) => {
@@ -169,9 +165,6 @@ fn sizes(args: &Args) -> Result<(TierSettings, Option<u64>), Failure> {
     };
     Ok((tiers, storage_tokens))
 }
-
-/// Maximum device pool size in tokens.
-const DEVICE_TOKENS_MAX: u64 = 1 << 40;
 
 fn word(why: StorageShortfall) -> &'static str {
     match why {

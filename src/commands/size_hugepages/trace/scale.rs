@@ -42,12 +42,6 @@ impl TokenScale {
         Some(narrow(bytes.div_ceil(u128::from(host_pool::GB) * u128::from(self.dcp))))
     }
 
-    /// Number of tokens that an L2 of `gb` GB per rank holds.
-    pub(super) fn l2_tokens(&self, gb: u64) -> Option<u64> {
-        let bytes = u128::from(gb) * u128::from(host_pool::GB) * u128::from(self.dcp);
-        Some(narrow(bytes / u128::from(self.l2_token_bytes?.max(1))))
-    }
-
     /// The total size of all segments that holds `tokens`, at 90 % usage.
     pub(super) fn segment_bytes(&self, tokens: u64) -> Option<u64> {
         let bytes = u128::from(tokens) * u128::from(self.stored?.token_bytes);

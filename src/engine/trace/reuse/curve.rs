@@ -18,8 +18,11 @@ impl HitCurve {
         HitCurve { points, asked, distinct, errors: Vec::new() }
     }
 
-    pub(super) fn replace(&mut self, points: Vec<(u64, u64)>, errors: Vec<f64>) {
+    pub(super) fn set_points(&mut self, points: Vec<(u64, u64)>) {
         self.points = points;
+    }
+
+    pub(super) fn set_errors(&mut self, errors: Vec<f64>) {
         self.errors = errors;
     }
 
@@ -35,9 +38,11 @@ impl HitCurve {
     }
 
     /// Half of the 95 % interval of the hit rate with a cache of `size` tokens, 0 to 1; `None` if
-    /// the rate is exact.
+    /// the rate is exact. A cache that is smaller than the first point has at most its hits.
     pub fn error(&self, size: u64) -> Option<f64> {
-        self.at(size).and_then(|at| self.errors.get(at)).copied()
+        let first = self.errors.first()?;
+        let (_, hits) = self.points.first()?;
+        Some(self.at(size).and_then(|at| self.errors.get(at)).copied().unwrap_or(self.rate(*hits) + first))
     }
 
     fn at(&self, size: u64) -> Option<usize> {
@@ -74,8 +79,8 @@ impl HitCurve {
             let (size, hits) = (i128::from(*size), i128::from(*hits));
             hits * i128::from(size_max) - size * i128::from(hits_max)
         };
-        // The smallest of equal points.
-        self.points.iter().rev().max_by_key(|point| above(point)).map(|(size, _)| *size)
+        // The largest of equal points: on a straight line, each token of memory brings the same.
+        self.points.iter().max_by_key(|point| above(point)).map(|(size, _)| *size)
     }
 }
 
@@ -84,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_knee_is_where_a_block_brings_less_than_the_average() {
+    fn the_knee_is_where_memory_brings_less_than_the_average() {
         let curve = HitCurve::new(vec![(10, 500), (20, 800), (40, 900), (100, 1000)], 2000, 120);
         assert_eq!(curve.knee(), Some(20));
         assert_eq!((curve.hits(9), curve.hits(10), curve.hits(39), curve.ceiling()), (0, 500, 800, 1000));
@@ -92,6 +97,7 @@ mod tests {
             (curve.smallest(400_000), curve.smallest(400_001), curve.smallest(500_001)),
             (Some(20), Some(40), None)
         );
+        assert_eq!(HitCurve::new(vec![(10, 100), (20, 200), (40, 400)], 500, 40).knee(), Some(40));
         assert_eq!(HitCurve::default().knee(), None);
     }
 }

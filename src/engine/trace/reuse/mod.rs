@@ -27,7 +27,7 @@ use crate::reuse::fenwick::Fenwick;
 use crate::reuse::histogram::DistanceHistogram;
 use crate::reuse::sample::SampleGroup;
 use crate::reuse::selective::SelectiveWrites;
-use crate::{SessionId, TracePrompt, TraceRequest};
+use crate::{SessionId, Trace, TracePrompt, TraceRequest};
 
 pub use curve::HitCurve;
 pub use tiers::{TierCurves, TierHits, TierSizes, WritePolicy};
@@ -46,6 +46,22 @@ impl Hasher for KeyHasher {
     fn write_u64(&mut self, key: u64) {
         self.0 = key.rotate_left(32);
     }
+}
+
+/// Accumulates the reuse distances of all requests of a trace. With `policy`, it also records which
+/// blocks the policy has written, with this number of tokens in L1. `progress` is called with the
+/// number of requests so far.
+pub fn distances(trace: &Trace, policy: Option<(WritePolicy, u64)>, mut progress: impl FnMut(u64)) -> ReuseDistances {
+    let mut reuse = ReuseDistances::new(trace.requests.len(), trace.block_tokens, trace.sample_shift);
+    reuse.keyed_tokens = trace.keyed_tokens;
+    if let Some((policy, l1)) = policy {
+        reuse = reuse.with_policy(policy, l1);
+    }
+    for (request, done) in trace.requests.iter().zip(1..) {
+        reuse.request(request, &trace.keys);
+        progress(done);
+    }
+    reuse
 }
 
 /// Accumulates the reuse distances of requests.
@@ -70,7 +86,7 @@ pub struct ReuseDistances {
     /// The blocks of the sample, in groups.
     groups: Vec<SampleGroup>,
     /// Tokens of all blocks with keys, also of those outside the sample.
-    pub keyed_tokens: u64,
+    keyed_tokens: u64,
     /// Tokens of all prompts.
     asked: u64,
     /// Different prompt tokens.
@@ -104,8 +120,8 @@ impl ReuseDistances {
         }
     }
 
-    /// The same, and it tells which blocks `policy` has written, with `l1` tokens in L1. With a
-    /// sample, all blocks count as written.
+    /// Also records which blocks `policy` has written, with `l1` tokens in L1. With a sample, all
+    /// blocks count as written.
     #[must_use]
     pub fn with_policy(self, policy: WritePolicy, l1: u64) -> ReuseDistances {
         let is_selective = policy == WritePolicy::WriteThroughSelective && self.shift == 0;
@@ -138,7 +154,7 @@ impl ReuseDistances {
                     _ => runs.push(BlockRun { last, blocks: 1 }),
                 },
                 // All blocks after a new one are new, because a key stands for a whole prefix.
-                None => self.distinct += self.block_tokens << self.shift,
+                None => self.distinct = self.distinct.saturating_add(self.block_tokens.saturating_mul(1 << self.shift)),
             }
         }
         let cut = self.block_tokens.saturating_sub(last_tokens);
@@ -164,7 +180,7 @@ impl ReuseDistances {
             at = end;
         }
         if keys.len() > at {
-            self.distinct = self.distinct.saturating_sub(cut << self.shift);
+            self.distinct = self.distinct.saturating_sub(cut.saturating_mul(1 << self.shift));
         }
         if self.shift > 0 {
             sample::asked(&mut self.groups, &BlockTokens { keys, each: self.block_tokens, cut });
@@ -203,6 +219,11 @@ impl ReuseDistances {
             sample::add(&mut curve, &self.groups, self.shift, self.keyed_tokens, self.block_tokens);
         }
         curve
+    }
+
+    /// Number of different blocks in the sample; `None` if all blocks have been read.
+    pub fn sampled_blocks(&self) -> Option<usize> {
+        (self.shift > 0).then_some(self.last.len())
     }
 
     /// Returns the hit curves by tier for all requests so far.

@@ -51,12 +51,16 @@ pub(super) fn asked(groups: &mut [SampleGroup], blocks: &BlockTokens<'_>) {
     }
 }
 
-/// Adds the hits of the sampled blocks to `curve`, which has those of all other blocks.
-/// `keyed_tokens` is the number of tokens in all blocks with keys, sampled or not,
-/// and `block_tokens` that of a block.
+/// Adds the hits of the sampled blocks to `curve`, which has those of all other blocks. Sizes below
+/// that of one sampled block are left out, because the sample has no information about them.
+/// `keyed_tokens` is the number of tokens in all blocks with keys, sampled or not, and
+/// `block_tokens` that of a block.
 pub(super) fn add(curve: &mut HitCurve, groups: &[SampleGroup], shift: u32, keyed_tokens: u64, block_tokens: u64) {
     let sums: Vec<HitCurve> = groups.iter().map(|group| HitCurve::new(group.hits.sums(), 0, 0)).collect();
     let mut sizes: Vec<u64> = sums.iter().chain([&*curve]).flat_map(HitCurve::points).map(|(size, _)| *size).collect();
+    let sampled_block = block_tokens.saturating_mul(1 << shift);
+    sizes.retain(|size| *size >= sampled_block);
+    sizes.push(sampled_block);
     sizes.sort_unstable();
     sizes.dedup();
     let mut points: Vec<(u64, u64)> = Vec::with_capacity(sizes.len());
@@ -73,18 +77,16 @@ pub(super) fn add(curve: &mut HitCurve, groups: &[SampleGroup], shift: u32, keye
         let before = points.last().map_or(0, |(_, hits)| *hits);
         points.push((size, hits.max(before)));
     }
-    curve.replace(points, Vec::new());
-    let sampled_block = (block_tokens << shift) as f64;
+    curve.set_points(points);
     let error = |(point, spread): (&(u64, u64), f64)| {
         let (size, hits) = *point;
         // The size itself is uncertain, because a distance is the sum of sampled blocks.
-        let part = T95 * (sampled_block / size.max(1) as f64).sqrt().min(1.0);
+        let part = T95 * (sampled_block as f64 / size.max(1) as f64).sqrt().min(1.0);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 64 bits; not negative")]
         let moved = |by: f64| curve.hits((size as f64 * by).max(0.0) as u64).abs_diff(hits) as f64;
-        let shift = moved(1.0 - part).max(moved(1.0 + part));
-        spread.hypot(shift) / curve.asked.max(1) as f64
+        let uncertain = moved(1.0 - part).max(moved(1.0 + part));
+        spread.hypot(uncertain) / curve.asked.max(1) as f64
     };
     let errors = curve.points().iter().zip(spreads).map(error).collect();
-    let points = curve.points().to_vec();
-    curve.replace(points, errors);
+    curve.set_errors(errors);
 }

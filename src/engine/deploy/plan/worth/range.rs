@@ -24,14 +24,13 @@ impl FromStr for NumberRange {
     /// Parses `2.5` or `2-4`.
     fn from_str(text: &str) -> Result<NumberRange, ParseRangeError> {
         let number = |text: &str| text.trim().parse().ok().filter(|number: &f64| NUMBERS.contains(number));
-        let range = match (number(text), text.split_once('-')) {
-            (Some(both), _) => Some(NumberRange { low: both, high: both }),
-            (None, Some((low, high))) => {
-                let ends = number(low).zip(number(high)).filter(|(low, high)| low <= high);
-                ends.map(|(low, high)| NumberRange { low, high })
-            }
-            (None, None) => None,
+        // An exponent may have a hyphen, too.
+        let ends = |(at, _)| {
+            let (low, high) = (number(text.get(..at)?)?, number(text.get(at + 1..)?)?);
+            (low <= high).then_some(NumberRange { low, high })
         };
+        let both = number(text).map(|number| NumberRange { low: number, high: number });
+        let range = both.or_else(|| text.match_indices('-').find_map(ends));
         range.ok_or_else(|| ParseRangeError(text.to_owned()))
     }
 }
@@ -68,6 +67,7 @@ mod tests {
         assert_eq!(parsed("2-4"), Some((2.0, 4.0)));
         assert_eq!(parsed("1e-3"), Some((1e-3, 1e-3)));
         assert_eq!(parsed(" 0.5 - 1e3"), Some((0.5, 1000.0)));
+        assert_eq!(parsed("1e-3-2e-3"), Some((1e-3, 2e-3)));
         for bad in ["", "-", "0", "-1", "4-2", "2-", "NaN", "inf", "1-NaN", "1e300", "$2"] {
             assert_eq!(parsed(bad), None, "{bad}");
         }
