@@ -24,7 +24,7 @@ struct BailianRow {
     hash_ids: Vec<u64>,
 }
 
-/// Parses a row.
+/// Parses a row with a chat and its parent.
 pub(crate) fn parse(text: &str) -> Result<TraceRow, RowError> {
     let row: BailianRow = serde_json::from_str(text)?;
     Ok(TraceRow {

@@ -9,7 +9,7 @@ pub enum BlockRule {
     PartialLast,
     /// Only whole blocks have IDs: `floor(tokens / size)` IDs.
     WholeOnly,
-    /// Either; the format does not say.
+    /// Either; the format does not define it.
     Either,
 }
 
@@ -56,7 +56,7 @@ impl BlockRule {
 /// A range of block sizes in tokens, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
-    /// At least 1.
+    /// The smallest size, at least 1.
     pub min: u64,
     /// `u64::MAX` if no upper bound is known.
     pub max: u64,

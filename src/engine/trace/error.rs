@@ -33,7 +33,7 @@ pub enum TraceError {
     TooManySessions,
 }
 
-/// A format that says nothing about shared prefixes.
+/// Why a file is refused although its format is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceRefusal {
     #[error("a BurstGPT file has times and lengths only; it does not record which prompts share a prefix")]

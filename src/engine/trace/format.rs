@@ -24,7 +24,7 @@ pub enum TraceFormat {
     /// Input of `vllm bench serve --dataset-name timed_trace`. It has the fields of Mooncake's
     /// format, so it is recognized only after many rows.
     VllmTimed,
-    /// Input of kvcache-simulator.
+    /// The input format of kvcache-simulator.
     KvcacheSimulator,
     /// Traces of Alibaba's Bailian (Qwen).
     Bailian,

@@ -37,7 +37,7 @@ struct MooncakeRow<'a> {
     text_input: Option<IgnoredAny>,
 }
 
-/// Parses a row.
+/// Parses a row with hash IDs or a session.
 pub(crate) fn parse(text: &str) -> Result<TraceRow, RowError> {
     let row: MooncakeRow<'_> = serde_json::from_str(text)?;
     let is_text = row.messages.is_some() || row.text_input.is_some();

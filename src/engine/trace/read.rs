@@ -20,7 +20,7 @@ const PROGRESS_BYTES: u64 = 1 << 20;
 /// The first bytes of a file compressed with gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Default of [`TraceOptions::live_sessions`].
+/// The default number of sessions that are live at a time.
 pub const LIVE_SESSIONS: u32 = 64;
 
 /// How to read a trace.
@@ -52,7 +52,7 @@ impl Default for TraceOptions {
     }
 }
 
-/// A trace.
+/// A trace with all its requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     pub format: TraceFormat,

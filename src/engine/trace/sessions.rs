@@ -11,7 +11,7 @@ use crate::row::{ChatLink, TraceRow};
 
 /// The turn before, in one session.
 #[derive(Clone, Copy, Default)]
-struct Turn {
+struct SessionTurn {
     at: Option<f64>,
     /// Tokens of the prompt and its reply.
     tokens: u64,
@@ -20,7 +20,7 @@ struct Turn {
 /// Assigns rows to sessions, and derives starts and prefixes.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    turns: Vec<Turn>,
+    turns: Vec<SessionTurn>,
     names: HashMap<String, SessionId>,
     chats: HashMap<i64, SessionId>,
     /// Rows that share a prefix, as far as the format says.
@@ -80,7 +80,7 @@ impl Sessions {
             },
             PromptContent::Blocks { .. } => row.input,
         };
-        *turn = Turn { at, tokens: input.unwrap_or(0).saturating_add(row.output.unwrap_or(1)) };
+        *turn = SessionTurn { at, tokens: input.unwrap_or(0).saturating_add(row.output.unwrap_or(1)) };
         if let Some(at) = at {
             self.has_fractions |= at.fract() != 0.0;
             self.unordered += u64::from(self.latest.is_some_and(|latest| at < latest));
@@ -102,7 +102,7 @@ impl Sessions {
             (None, None) => new,
         };
         if session == new {
-            self.turns.push(Turn::default());
+            self.turns.push(SessionTurn::default());
         }
         Ok(session)
     }

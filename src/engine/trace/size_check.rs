@@ -64,7 +64,7 @@ impl SizeCheck {
     /// Adds a prompt. Returns whether the size is now known.
     pub fn add(&mut self, counts: PromptCounts) -> bool {
         let sizes = self.row_sizes(counts);
-        // A row that will be skipped says nothing about the others.
+        // A row that will be skipped does not restrict the block size.
         let is_bad = |sizes: Option<BlockSizes>| sizes.zip(self.size).is_none_or(|(sizes, size)| !sizes.contains(size));
         if let Some(sizes) = sizes
             && !(self.skip_bad && self.size.is_some() && is_bad(sizes))

@@ -13,7 +13,7 @@ pub(crate) const TIME_MAX: f64 = 315_576_000.0 * 1e3;
 const RATE_MAX: f64 = 1000.0;
 /// Below this rate, a long trace is unlikely.
 const RATE_MIN: f64 = 0.005;
-/// Minimum number of requests for which a rate says something.
+/// Minimum number of requests for which a rate is checked.
 const ROWS_MIN: usize = 10;
 
 /// Unit of the timestamps in a trace.
@@ -24,7 +24,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Seconds per unit.
+    /// Number of seconds in this unit.
     pub fn seconds(self) -> f64 {
         match self {
             TimeUnit::Seconds => 1.0,
@@ -41,7 +41,7 @@ impl TimeUnit {
 
     /// Returns the rates (requests per second) with this unit and with the other, if the first is
     /// implausible and the second is not. `span` is the time from the first to the last of
-    /// `requests` requests, in this unit; `whole` says that all timestamps are integers.
+    /// `requests` requests, in this unit; `whole`: all timestamps are integers.
     pub fn doubt(self, requests: usize, span: f64, whole: bool) -> Option<(f64, f64)> {
         if requests < ROWS_MIN || span <= 0.0 {
             return None;

@@ -56,7 +56,7 @@ impl TraceLabRow<'_> {
     }
 }
 
-/// Parses a row.
+/// Parses a row, which is one round of a session.
 pub(crate) fn parse(text: &str) -> Result<TraceLabRow<'_>, RowError> {
     let row: TraceLabRow<'_> = serde_json::from_str(text)?;
     if let Some(at) = row.at() {

@@ -17,7 +17,7 @@ use crate::times::checked;
 /// Tolerance in the comparison of times, in seconds.
 const EPSILON: f64 = 1e-6;
 
-/// A conversation.
+/// A conversation with its subagents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WekaSession {
     /// Tokens per block, if the session has it.

@@ -67,7 +67,7 @@ pub(super) struct BestSize {
 /// The prices and what they are compared with.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PriceDocument {
-    /// GPUs per server.
+    /// Number of GPUs of each server.
     pub gpus: u64,
     pub trace_hours: f64,
     /// Share of the prompt tokens that L1 and L2 contain without an L3. They save nothing more.
@@ -91,7 +91,7 @@ pub(super) struct TierRates {
     pub new_rate: f64,
 }
 
-/// The size that the sizes and the deployment file are for.
+/// The chosen size of L3, and what it needs.
 #[derive(Debug, Serialize)]
 pub(super) struct ChosenSize {
     /// `price`, `hit-rate` or `knee`.

@@ -73,7 +73,7 @@ fn amount(value: f64) -> String {
     if value.abs() >= 10.0 || value == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
-/// The saved price, cost and net of the first kind of memory of a point, as text.
+/// The saved price, cost and net of a point for one kind of memory, as text.
 pub(super) fn worth_text(point: &CurvePoint, memory: &str) -> Option<String> {
     let row = point.worth.iter().find(|row| row.memory == memory)?;
     Some(format!(

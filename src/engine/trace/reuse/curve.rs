@@ -5,9 +5,9 @@
 pub struct HitCurve {
     /// Cache size in tokens, and the hit tokens with a cache of this size; both increase.
     points: Vec<(u64, u64)>,
-    /// All prompt tokens.
+    /// Prompt tokens of all requests.
     pub asked: u64,
-    /// Different prompt tokens.
+    /// Prompt tokens without those that repeat an earlier prefix.
     pub distinct: u64,
     /// Half of the 95 % interval of the hit rate at each point; empty unless the trace was sampled.
     errors: Vec<f64>,

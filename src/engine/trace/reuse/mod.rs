@@ -89,7 +89,7 @@ pub struct ReuseDistances {
     keyed_tokens: u64,
     /// Tokens of all prompts.
     asked: u64,
-    /// Different prompt tokens.
+    /// Prompt tokens without those that repeat an earlier prefix.
     distinct: u64,
 }
 

@@ -11,7 +11,7 @@ use crate::reuse::{BlockTokens, KeyHasher};
 /// written, so that the hits are an upper bound.
 #[derive(Debug)]
 pub(super) struct SelectiveWrites {
-    /// Tokens in L1.
+    /// Number of tokens that L1 holds.
     l1: u64,
     keys: HashSet<u64, BuildHasherDefault<KeyHasher>>,
     /// Number of written tokens of a session without keys, from its start.

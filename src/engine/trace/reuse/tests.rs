@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Tokens per block.
+/// Number of tokens in each block.
 const BLOCK: u64 = 4;
 
 /// A request by its block IDs, the tokens of its last block, and the length of its reply.

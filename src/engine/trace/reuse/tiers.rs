@@ -59,7 +59,7 @@ impl TierHits {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TierCurves {
     policy: WritePolicy,
-    /// All tokens.
+    /// The curve of all tokens.
     pub all: HitCurve,
     /// Tokens that had a second use in L1, with [`WritePolicy::WriteThroughSelective`].
     written: HitCurve,

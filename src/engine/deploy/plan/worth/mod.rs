@@ -23,7 +23,7 @@ pub struct CachePrices {
     pub gb_month: NumberRange,
     /// Prompt tokens that one server computes per second.
     pub prefill_tokens_per_second: NumberRange,
-    /// GPUs per server.
+    /// Number of GPUs of each server.
     pub gpus: u64,
     /// Duration of the trace, in hours.
     pub trace_hours: f64,
@@ -73,7 +73,7 @@ impl CachePrices {
         CacheWorth { gpu_hours, saved: gpu_hours * gpu_hour, cost: bytes as f64 / GB * gb_month }
     }
 
-    /// Returns the size in blocks with the largest difference between saved price and cost: beyond
+    /// Returns the size in tokens with the largest difference between saved price and cost: beyond
     /// it, more memory does not pay. `points` are sizes with their hit tokens, and `bytes` converts
     /// a size to bytes. `None` if no size pays.
     pub fn best_size(
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn more_memory_pays_until_a_block_costs_more_than_it_saves() {
+    fn more_memory_pays_until_it_costs_more_than_it_saves() {
         let points = [(11, 10), (1_010, 30)];
         let bytes = |blocks: u64| blocks * 1_000_000_000;
         let best = |gb_month: f64, free: u64| {

@@ -13,7 +13,7 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// What the trace is modeled on.
     pub(crate) about: &'static str,
-    /// Default of `--requests`.
+    /// Number of requests without `--requests`.
     pub(crate) requests: usize,
     /// Default of `--sessions`. `None` for kinds that refuse the option.
     pub(crate) sessions: Option<usize>,
@@ -45,6 +45,11 @@ pub(crate) enum Command<'a> {
     Generate(&'a Kind, Options),
 }
 
+/// Why the arguments are invalid.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ArgumentError(String);
+
 const COUNT: &str = "a whole number from 1 to 4294967295";
 const SEED: &str = "a whole number from 0 to 18446744073709551615";
 const SCALE: &str = "a positive number";
@@ -53,7 +58,7 @@ const SCALE: &str = "a positive number";
 ///
 /// # Errors
 /// One line, if the kind, an option or a value is missing or invalid.
-pub(crate) fn parse(args: impl IntoIterator<Item = String>, kinds: &[Kind]) -> Result<Command<'_>, String> {
+pub(crate) fn parse(args: impl IntoIterator<Item = String>, kinds: &[Kind]) -> Result<Command<'_>, ArgumentError> {
     let mut args = args.into_iter();
     let names = || kinds.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
     let mut named: Option<&Kind> = None;
@@ -66,18 +71,24 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>, kinds: &[Kind]) -> R
             "--seed" => seed = value(&arg, args.next(), SEED)?,
             "--scale" => scale = value::<Scale>(&arg, args.next(), SCALE)?.0,
             option if option.starts_with('-') => {
-                return Err(format!("unknown option '{}'; --help lists the options", option.escape_debug()));
+                return Err(ArgumentError(format!(
+                    "unknown option '{}'; --help lists the options",
+                    option.escape_debug()
+                )));
             }
-            extra if named.is_some() => return Err(format!("unexpected argument '{}'", extra.escape_debug())),
+            extra if named.is_some() => {
+                return Err(ArgumentError(format!("unexpected argument '{}'", extra.escape_debug())));
+            }
             name => {
-                let unknown = || format!("unknown kind '{}'; use one of {}", name.escape_debug(), names());
+                let unknown =
+                    || ArgumentError(format!("unknown kind '{}'; use one of {}", name.escape_debug(), names()));
                 named = Some(kinds.iter().find(|kind| kind.name == name).ok_or_else(unknown)?);
             }
         }
     }
-    let kind = named.ok_or_else(|| format!("missing kind; use one of {}", names()))?;
+    let kind = named.ok_or_else(|| ArgumentError(format!("missing kind; use one of {}", names())))?;
     if sessions.is_some() && kind.sessions.is_none() {
-        return Err(format!("--sessions does not apply to '{}'; use --requests", kind.name));
+        return Err(ArgumentError(format!("--sessions does not apply to '{}'; use --requests", kind.name)));
     }
     let default = kind.sessions.unwrap_or(1);
     let sessions = sessions.map_or(default, |sessions| sessions.get() as usize);
@@ -85,9 +96,9 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>, kinds: &[Kind]) -> R
     Ok(Command::Generate(kind, Options { requests, sessions, seed, scale }))
 }
 
-fn value<T: FromStr>(option: &str, text: Option<String>, expected: &str) -> Result<T, String> {
-    let text = text.ok_or_else(|| format!("{option} requires a value: {expected}"))?;
-    text.parse().map_err(|_| format!("{option} requires {expected}, found '{}'", text.escape_debug()))
+fn value<T: FromStr>(option: &str, text: Option<String>, expected: &str) -> Result<T, ArgumentError> {
+    let text = text.ok_or_else(|| ArgumentError(format!("{option} requires a value: {expected}")))?;
+    text.parse().map_err(|_| ArgumentError(format!("{option} requires {expected}, found '{}'", text.escape_debug())))
 }
 
 struct Scale(f64);
@@ -135,9 +146,9 @@ mod tests {
     use super::*;
     use crate::KINDS;
 
-    fn parsed(line: &str) -> Result<(&'static str, Options), String> {
+    fn parsed(line: &str) -> Result<(&'static str, Options), ArgumentError> {
         match parse(line.split_whitespace().map(str::to_owned), KINDS)? {
-            Command::Help => Err("help".to_owned()),
+            Command::Help => Err(ArgumentError("help".to_owned())),
             Command::Generate(kind, options) => Ok((kind.name, options)),
         }
     }
@@ -145,7 +156,7 @@ mod tests {
     #[test]
     fn help_lists_each_kind_and_option() {
         for line in ["--help", "-h", "weka --seed 2 --help"] {
-            assert_eq!(parsed(line).err().as_deref(), Some("help"), "{line}");
+            assert_eq!(parsed(line).err().map(|error| error.0).as_deref(), Some("help"), "{line}");
         }
         let usage = usage(KINDS);
         let options = ["--requests N", "--sessions N", "--seed N", "--scale F"];
@@ -181,10 +192,10 @@ mod tests {
             ("mooncake --scale 0", "found '0'"),
             ("mooncake --sessions 4", "--sessions does not apply to 'mooncake'"),
         ] {
-            let message = parsed(line).err().unwrap();
+            let message = parsed(line).err().unwrap().to_string();
             assert!(message.contains(named) && !message.contains('\n'), "{line}: {message}");
         }
-        let message = parse(["a\nb".to_owned()], KINDS).err().unwrap();
+        let message = parse(["a\nb".to_owned()], KINDS).err().unwrap().to_string();
         assert!(message.contains(r"'a\nb'"), "{message}");
     }
 }

@@ -37,7 +37,7 @@ struct Turn {
 pub(crate) struct Prompt<'a> {
     pub(crate) at: f64,
     pub(crate) conversation: usize,
-    /// From 0.
+    /// Number of the turn, from 0.
     pub(crate) turn: u32,
     pub(crate) input: u64,
     pub(crate) output: u64,

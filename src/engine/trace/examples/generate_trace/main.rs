@@ -1,27 +1,27 @@
 //! Writes a synthetic request trace in one of the public formats to stdout. The same arguments
 //! produce the same bytes.
 //!
-//! ```sh cargo run --release -p mcctl-trace --example generate_trace -- KIND [OPTIONS]
+//! ```sh
+//! cargo run --release -p mcctl-trace --example generate_trace -- KIND [OPTIONS]
 //! ```
 //!
-//! `--help` lists the kinds, the options and the defaults.
+//! `--help` lists the kinds, the options and the defaults. What each kind matches, with seed 1:
 //!
-//! | kind | modeled on | matched | not matched | |---|---|---|---|
-//! | `mooncake` | FAST'25 `conversation_trace.jsonl` | 12,031 requests, mean input 12,035, mean
-//! output 343, blocks of 512, one hour | reuse (ceiling 45.2 % with seed 1), turns per
-//! conversation, arrival pattern |
-//! | `bailian` | Qwen (Bailian) usage traces | fields, blocks of 16, hashes not chained (sets of
-//! blocks overcount by 0.18 points with seed 1, 0.17 % in trace A) | number of rows, lengths,
-//! shares of the types |
-//! | `weka` | `cc-traces-weka-042026` | 739 sessions, 59,274 requests, about 90 M hash ids (89.6 M
-//! with seed 1), ceiling about 96.8 %, blocks of 64 | distribution of lengths, share of subagents,
-//! times |
-//! | `tracelab` | TraceLab, all users | 8,058 sessions, 665,453 rounds, 52 users, field names, form
-//! of the timestamps | distribution of lengths, projects, tools, duplicate and empty rounds |
-//! | `litellm` | LiteLLM 1.111 spend logs | field names, chained hashes of 16 hex digits with the
-//! last partial block | everything else |
-//! | `vllm` | timed traces of `vllm bench serve` | one hash id for each 16 tokens, seconds |
-//! everything else |
+//! - `mooncake` (FAST'25 `conversation_trace.jsonl`): 12,031 requests, mean input 12,035, mean
+//!   output 343, blocks of 512, one hour. Not matched: reuse (ceiling 45.2 %), turns per
+//!   conversation, arrival pattern.
+//! - `bailian` (Qwen usage traces): fields, blocks of 16, hashes not chained (sets of blocks
+//!   overcount by 0.18 points, 0.17 % in trace A). Not matched: number of rows, lengths, shares of
+//!   the types.
+//! - `weka` (`cc-traces-weka-042026`): 739 sessions, 59,274 requests, about 90 M hash IDs, ceiling
+//!   about 96.8 %, blocks of 64. Not matched: distribution of lengths, share of subagents, times.
+//! - `tracelab` (TraceLab, all users): 8,058 sessions, 665,453 rounds, 52 users, field names, form
+//!   of the timestamps. Not matched: distribution of lengths, projects, tools, duplicate and empty
+//!   rounds.
+//! - `litellm` (LiteLLM 1.111 spend logs): field names, chained hashes of 16 hex digits with the
+//!   last partial block. Nothing else is matched.
+//! - `vllm` (timed traces of `vllm bench serve`): one hash ID for each 16 tokens, seconds. Nothing
+//!   else is matched.
 //!
 //! "Ceiling" is the share of prompt tokens that an unlimited cache hits. `--scale` divides all
 //! lengths in tokens, and leaves the block size unchanged. `--requests` and `--sessions` change the
@@ -53,7 +53,7 @@ const KINDS: &[Kind] =
 fn main() -> ExitCode {
     let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
     let (code, message) = match args::parse(arguments, KINDS) {
-        Err(message) => (2, message),
+        Err(error) => (2, error.to_string()),
         Ok(command) => match run(&command, &mut io::stdout().lock()) {
             Err(error) if !is_closed_pipe(&*error) => (1, format!("cannot write the trace: {error}")),
             _ => return ExitCode::SUCCESS,

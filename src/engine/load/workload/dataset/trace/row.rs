@@ -119,7 +119,7 @@ pub(super) fn parse(text: &str) -> Result<FlatRow, RowError> {
     Ok(row)
 }
 
-/// Parses a time.
+/// Parses a time of a row, in the unit of the trace.
 fn time(name: &str, text: &str) -> Result<f64, RowError> {
     let time = serde_json::from_str(text).ok().filter(|time| (0.0..=TIME_MAX).contains(time));
     time.ok_or_else(|| RowError::InvalidTime { name: name.to_owned(), value: cut(text) })

@@ -20,13 +20,13 @@ pub(super) struct TraceLabReader {
 }
 
 /// A conversation, and the text of its last round.
-struct Session {
+struct RoundSession {
     turns: TraceSession,
-    /// Prompt and reply.
+    /// Tokens of the prompt and its reply.
     text: Vec<TextSpan>,
 }
 
-impl Session {
+impl RoundSession {
     /// Adds a round, the `number`th of the trace.
     fn add(&mut self, round: &TraceLabRound, number: u64, options: &DatasetOptions) -> Result<(), RowError> {
         let input = length(round.input)?;
@@ -59,7 +59,7 @@ impl TraceReader for TraceLabReader {
         let (rounds, caveats) = self.rounds.finish();
         reading.caveats.extend(caveats.into_iter().map(Into::into));
         // In the order of their starts.
-        let mut sessions: Vec<Session> = Vec::new();
+        let mut sessions: Vec<RoundSession> = Vec::new();
         let mut indices: HashMap<SessionId, usize> = HashMap::new();
         for (number, round) in (0..).zip(&rounds) {
             let is_full = sessions.len() >= reading.enough();
@@ -70,7 +70,7 @@ impl TraceReader for TraceLabReader {
                     continue;
                 }
                 None => {
-                    sessions.push(Session { turns: TraceSession::new(round.line), text: Vec::new() });
+                    sessions.push(RoundSession { turns: TraceSession::new(round.line), text: Vec::new() });
                     indices.insert(round.session, sessions.len() - 1);
                     sessions.len() - 1
                 }
