@@ -104,7 +104,7 @@ impl Args {
         if !self.master.is_empty() {
             spec.master.hosts.clone_from(&self.master);
         } else if let Some(host) = self.hosts.first().filter(|host| !host_is_loopback(host))
-            && self.from.is_none()
+            && (self.from.is_none() || spec.master.hosts.iter().all(|host| host_is_loopback(host)))
         {
             // A master on the loopback interface could not be reached from there.
             spec.master.hosts = vec![host.clone()];

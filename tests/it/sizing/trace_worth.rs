@@ -113,7 +113,8 @@ fn the_chosen_size_becomes_a_deployment_file_that_renders() {
     let out = out.to_str().unwrap();
     let options =
         ["--page-size", "64", "--hicache-size", "64", "--available-hugetlb", "2tb", "--available-memory", "2tb"];
-    let write = |more: &[&str]| worth(&file, &[&options[..], &["--out", out], more].concat());
+    let write =
+        |more: &[&str]| worth(&file, &[&options[..], &["--hicache-io-backend", "kernel", "--out", out], more].concat());
     let run = write(&[&PRICES[..], &["--json"]].concat());
     let found = json(&run);
     assert_eq!(
@@ -123,8 +124,15 @@ fn the_chosen_size_becomes_a_deployment_file_that_renders() {
     assert_eq!(found["chosen"]["needs"]["verdict"], "fits", "{}", found["chosen"]["needs"]);
     let spec: toml::Value = toml::from_str(&std::fs::read_to_string(out).unwrap()).unwrap();
     assert_eq!(spec["segment"]["engines"].as_str(), Some("112GiB"));
+    assert_eq!(spec["model"]["io_backend"].as_str(), Some("kernel"));
     assert_eq!((spec["model"]["hicache_size_gb"].as_integer(), spec["model"]["tp"].as_integer()), (Some(64), Some(4)));
     mcctl(&["render", "systemd", out, "--out", folder.path().join("units").to_str().unwrap()]).succeeds();
+    // With hosts, the master moves to the first of them.
+    let hosts = folder.path().join("hosts.toml");
+    let hosts = hosts.to_str().unwrap();
+    mcctl(&["init", "--from", out, "--hosts", "gpu1,gpu2", "--out", hosts]).succeeds();
+    let spec: toml::Value = toml::from_str(&std::fs::read_to_string(hosts).unwrap()).unwrap();
+    assert_eq!(spec["master"]["hosts"].as_array().unwrap()[0].as_str(), Some("gpu1"));
     // With four servers, each contributes a quarter.
     let shared = json(&write(&[&PRICES[..], &["--json", "--servers", "4", "--force"]].concat()));
     assert_eq!(shared["chosen"]["group_segment_bytes"].as_u64(), Some(28 << 30));
@@ -151,7 +159,8 @@ fn wrong_arguments_are_one_line() {
         ("--choose hit-rate", "--hit-rate"),
         ("--out deployment.toml", "size of L2"),
         ("--out deployment.json --hicache-size 4", ".toml"),
-        ("--out deployment.toml --hicache-size 4 --store-services 1", "store services"),
+        ("--out deployment.toml --hicache-size 4 --store-services 1", "does not write --store-services"),
+        ("--out deployment.toml --hicache-size 4 --arena-pool-size 4gb", "does not write --arena-pool-size"),
         ("--global-segment-size 4gb", "does not apply to --trace"),
         ("--sample-blocks 2048 --hicache-write-policy write_through_selective", "raise --sample-blocks"),
         ("--hicache-write-policy never", "write_back"),

@@ -36,14 +36,33 @@ pub(super) fn check_file(args: &Args) -> Result<(), Failure> {
     if !args.trace.force && path.symlink_metadata().is_ok() {
         return Err(already_exists(path));
     }
-    if args.store_services > 0 {
-        return Err(Failure::usage("--out does not write store services")
-            .next("omit --store-services, and add them with mcctl init --from FILE --stores HOST,.."));
+    if let Some(flag) = not_written(args) {
+        return Err(Failure::usage(format!("--out does not write {flag} to the deployment file"))
+            .next(format!("omit {flag}, and add it to the file afterward")));
     }
     if !has_l2(args) {
         return Err(Failure::usage("a deployment file requires the size of L2").next(NO_SIZE));
     }
     Ok(())
+}
+
+/// The first flag that changes the sizes or the commands, and that [`spec`] does not write.
+fn not_written(args: &Args) -> Option<&'static str> {
+    let flags = [
+        ("--store-services", args.store_services > 0),
+        ("--arena-pool-size", args.arena_pool_size != "0"),
+        ("--dcp-size", args.dcp_size != 1),
+        ("--packed-draft-layers", args.packed_draft_layers > 0),
+        ("--nnodes", args.nnodes != 1),
+        ("--max-mr-size", args.max_mr_size != "1tb"),
+        ("--nic-numa-nodes", !args.nic_numa_nodes.is_empty()),
+        ("--device-swa-tokens", args.pools.device_swa_tokens.is_some()),
+        ("--hicache-host-memory-fraction", args.pools.hicache_host_memory_fraction.is_some()),
+        ("--mamba-ssm-dtype", args.pools.mamba_ssm_dtype.is_some()),
+        ("--master", args.settings.master.is_some()),
+        ("--metadata-server", args.settings.metadata_server.is_some()),
+    ];
+    flags.into_iter().find(|(_, is_set)| *is_set).map(|(flag, _)| flag)
 }
 
 fn already_exists(path: &Path) -> Failure {
@@ -126,7 +145,7 @@ fn write(args: &Args, request: &SizingRequest, segment: u64, path: &Path) -> Res
     })?;
     let shown = path.display().to_string();
     output::say(format!(
-        "wrote {shown}\nnext: set the hosts with mcctl init --from {0} --hosts HOST,.. --master HOST --out FILE, or mcctl render systemd \
+        "wrote {shown}\nnext: set the hosts with mcctl init --from {0} --hosts HOST,.. --out FILE, or mcctl render systemd \
          {0} --out units",
         shell_quoted(&shown)
     ));
@@ -145,6 +164,9 @@ fn spec(args: &Args, request: &SizingRequest, segment: u64) -> Result<Deployment
     spec.model.page_size = args.page_size;
     spec.model.kv_cache = kv_cache(&args.kv_cache_dtype)?;
     args.trace.hicache_write_policy.name().clone_into(&mut spec.model.write_policy);
+    let (layout, backend) = args.settings.layout_and_backend();
+    layout.clone_into(&mut spec.model.layout);
+    backend.clone_into(&mut spec.model.io_backend);
     spec.model.device_tokens = args.device_pool_tokens;
     spec.model.device_mamba_slots = args.pools.device_mamba_slots;
     match wanted.l2_size {
