@@ -14,15 +14,18 @@ use mcctl::engine::master::{
 };
 use mcctl::engine::wire::method::dispatch;
 use mcctl::engine::wire::pack::{PayloadWriter, encode};
+use mcctl::engine::wire::types::SliceLength;
+use mcctl::engine::wire::types::Tenant;
 use mcctl::engine::wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, Segment};
 use mcctl::engine::wire::{MasterApi, Method, Text, Wire};
+use mcctl::engine::wire::{MethodLayout, Release};
 
 fn main() {
     divan::main();
 }
 
 const ME: ClientId = ClientId(1, 1);
-const T: Text<'static> = Text(b"default");
+const T: Tenant<'static> = Tenant::DEFAULT;
 const BATCH: usize = 128;
 const MIB: u64 = 1 << 20;
 
@@ -75,7 +78,7 @@ impl SegmentPool {
     }
 
     fn put(&mut self, name: &str) {
-        self.call().put_start(ME, name.into(), MIB, ReplicateConfig::default(), T).expect("room");
+        self.call().put_start(ME, name.into(), SliceLength(MIB), ReplicateConfig::default(), T).expect("room");
         let object = ObjectMeta { key: name.into(), object_checksum: None };
         self.call().put_end(ME, object, ReplicaType::ALL, T).expect("ends");
     }
@@ -88,9 +91,13 @@ impl SegmentPool {
     }
 }
 
+fn layout(method: Method) -> &'static MethodLayout {
+    method.layout(Release::LATEST).expect("it has all methods")
+}
+
 fn body(method: Method, longest: usize, put: impl FnOnce(&mut PayloadWriter<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
-    encode(&mut out, method.request_type().expect("has arguments"), true, longest, put);
+    encode(&mut out, layout(method).request().expect("has arguments"), true, longest, put);
     out
 }
 
@@ -211,7 +218,7 @@ fn batch(bencher: Bencher, keys: u64, method: Method) {
     bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
         nth = (nth + 1) % bodies.len();
         out.clear();
-        dispatch(&mut pool.call(), method, &bodies[nth], &mut out).expect("well formed");
+        dispatch(&mut pool.call(), method, layout(method), &bodies[nth], &mut out).expect("well formed");
     });
 }
 
@@ -234,7 +241,7 @@ fn batch_put_bodies(bencher: Bencher, keys: u64) {
     let start = body(Method::BatchPutStart, BATCH, |out| {
         ME.put(out);
         texts.put(out);
-        vec![MIB; BATCH].put(out);
+        vec![SliceLength(MIB); BATCH].put(out);
         ReplicateConfig::default().put(out);
         T.put(out);
     });
@@ -249,8 +256,10 @@ fn batch_put_bodies(bencher: Bencher, keys: u64) {
     let mut out = Vec::new();
     bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
         out.clear();
-        dispatch(&mut pool.call(), Method::BatchPutStart, &start, &mut out).expect("well formed");
-        dispatch(&mut pool.call(), Method::BatchPutEnd, &end, &mut out).expect("well formed");
+        dispatch(&mut pool.call(), Method::BatchPutStart, layout(Method::BatchPutStart), &start, &mut out)
+            .expect("well formed");
+        dispatch(&mut pool.call(), Method::BatchPutEnd, layout(Method::BatchPutEnd), &end, &mut out)
+            .expect("well formed");
         assert!(pool.call().batch_remove(texts.clone(), true, T).iter().all(Result::is_ok));
     });
 }

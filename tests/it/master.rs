@@ -8,13 +8,14 @@ use mcctl::engine::base::{ClientId, ErrorCode, HostPort, SegmentId};
 use mcctl::engine::env::RealEnv;
 use mcctl::engine::master::view::AdminView;
 use mcctl::engine::master::{MasterConfig, MasterHandle, MasterServer, StateEffect, UnmountReason};
-use mcctl::engine::wire::Text;
 use mcctl::engine::wire::types::{ClientStatus, ObjectMeta, ReplicaType, ReplicateConfig, Segment};
 
 use crate::peer::process::{PATIENCE, in_time, wait_until, wait_until_async};
 use crate::sim::AdjustableClock;
+use mcctl::engine::wire::types::SliceLength;
+use mcctl::engine::wire::types::Tenant;
 
-const T: Text<'static> = Text(b"default");
+const T: Tenant<'static> = Tenant::DEFAULT;
 const ME: ClientId = ClientId(1, 1);
 const KIB: u64 = 1 << 10;
 
@@ -40,7 +41,7 @@ fn segment(id: u64, size: u64) -> Segment {
 
 /// Puts a key. Returns false if there was no space.
 fn put(master: &MasterHandle<RealEnv>, client: ClientId, key: &str, bytes: u64) -> bool {
-    match master.call(|call| call.put_start(client, key.into(), bytes, ReplicateConfig::default(), T)).0 {
+    match master.call(|call| call.put_start(client, key.into(), SliceLength(bytes), ReplicateConfig::default(), T)).0 {
         Ok(_) => {
             let object = ObjectMeta { key: key.into(), object_checksum: None };
             master.call(|call| call.put_end(client, object, ReplicaType::ALL, T)).0.unwrap();

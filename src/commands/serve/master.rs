@@ -25,6 +25,7 @@ use crate::engine::master::process::MetadataCleanup;
 use crate::engine::master::{EvictionPolicyKind, MasterConfig, StorePolicy};
 use crate::engine::rpc::server::default_threads;
 use crate::engine::sys::interface;
+use crate::engine::wire::Release;
 
 /// Runs a master until it receives SIGINT or SIGTERM.
 ///
@@ -118,6 +119,7 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
         0 => default_threads(settings.whole("max_threads")),
         threads => threads,
     };
+    config.client_release = client_release(settings.text("client_release"))?;
     config.policy = policy(settings)?;
     // Unlike upstream, only on request: /metrics has more, and a line every ten seconds hides the
     // events.
@@ -128,6 +130,16 @@ fn plan(settings: &Settings, env: &impl Fn(&str) -> Option<String>) -> Result<Ma
         check_forwarding(settings, &rpc, metadata)?;
     }
     Ok(MasterPlan { config, rpc, admin, metadata, access, cleanup, data, cluster, report })
+}
+
+/// The release of clients that have not shown it yet.
+fn client_release(version: &str) -> Result<Release, Failure> {
+    Release::of_version(version).ok_or_else(|| {
+        let known: Vec<&str> = Release::ALL.iter().map(|release| release.name()).collect();
+        Failure::usage("--client-release is not a known release of Mooncake")
+            .found(version.to_owned())
+            .next(format!("use one of {}", known.join(", ")))
+    })
 }
 
 /// The standbys of a cluster forward writes to the metadata service of the leader.

@@ -5,9 +5,10 @@ use serde::Serialize;
 use crate::commands::cli::error::{Exit, Failure, Outcome};
 use crate::commands::cli::output;
 use crate::commands::store::unused_flags::UnusedConnectArgs;
-use crate::commands::store::{TENANT, key, stat};
+use crate::commands::store::{key, stat};
 use crate::commands::target::master_target::{MasterArgs, MasterTarget};
 use crate::engine::base::text::escaped;
+use crate::engine::wire::types::Tenant;
 
 /// Flags of `mcctl store exists`.
 #[derive(Debug, clap::Args)]
@@ -63,7 +64,8 @@ async fn query(master: &MasterTarget, keys: &[String]) -> Result<Vec<bool>, Fail
 
 async fn query_rpc(master: &MasterTarget, keys: &[String]) -> Result<Vec<bool>, Failure> {
     let query = keys.iter().map(|key| key.as_str().into()).collect();
-    let answers = master.calls().batch_exist_key(query, TENANT.into()).await.map_err(|error| master.failure(&error))?;
+    let answers =
+        master.calls().batch_exist_key(query, Tenant::DEFAULT).await.map_err(|error| master.failure(&error))?;
     if answers.len() != keys.len() {
         return Err(Failure::unreachable(format!(
             "the master at {} returned {} results for {} keys",

@@ -59,6 +59,3 @@ impl StoreCommand {
         })
     }
 }
-
-/// The tenant for every call. A master without strict tenants ignores it.
-const TENANT: &str = "default";

@@ -5,11 +5,12 @@ use serde::Serialize;
 use crate::commands::cli::confirm::{self, ConfirmArgs};
 use crate::commands::cli::error::{Exit, Failure, Outcome};
 use crate::commands::cli::output;
+use crate::commands::store::key;
 use crate::commands::store::unused_flags::UnusedConnectArgs;
-use crate::commands::store::{TENANT, key};
 use crate::commands::target::master_target::{MasterArgs, MasterTarget};
 use crate::engine::base::ErrorCode;
 use crate::engine::base::text::{Quoted, counted, escaped};
+use crate::engine::wire::types::Tenant;
 
 /// Flags of `mcctl store rm`.
 #[derive(Debug, clap::Args)]
@@ -76,7 +77,7 @@ impl Args {
             Some(regex) => (self.by_regex(&master, regex).await?, Vec::new()),
             None if self.all => {
                 confirm::destruction(self.confirm.yes, &everything(&master).await)?;
-                let answer = master.calls().remove_all(self.force, TENANT.into()).await;
+                let answer = master.calls().remove_all(self.force, Tenant::DEFAULT).await;
                 (answer.map_err(|error| master.failure(&error))?, Vec::new())
             }
             None => self.by_key(&master).await?,
@@ -135,7 +136,7 @@ impl Args {
     }
 
     async fn by_regex(&self, master: &MasterTarget, regex: &str) -> Result<i64, Failure> {
-        let answer = master.calls().remove_by_regex(regex.into(), self.force, TENANT.into()).await;
+        let answer = master.calls().remove_by_regex(regex.into(), self.force, Tenant::DEFAULT).await;
         match answer.map_err(|error| master.failure(&error))? {
             Ok(removed) => Ok(removed),
             Err(ErrorCode::INVALID_PARAMS) => {
@@ -152,7 +153,7 @@ impl Args {
         let mut kept = Vec::new();
         for key in &self.keys {
             match calls
-                .remove(key.as_str().into(), self.force, TENANT.into())
+                .remove(key.as_str().into(), self.force, Tenant::DEFAULT)
                 .await
                 .map_err(|error| master.failure(&error))?
             {

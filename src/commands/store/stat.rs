@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::commands::cli::error::{Exit, Failure, Outcome};
 use crate::commands::cli::output;
 use crate::commands::cli::table::ListTable;
+use crate::commands::store::key;
 use crate::commands::store::unused_flags::UnusedConnectArgs;
-use crate::commands::store::{TENANT, key};
 use crate::commands::target::master_target::{MasterArgs, MasterTarget};
 use crate::engine::admin::AdminClient;
 use crate::engine::admin::types::MemoryReplica;
@@ -16,7 +16,7 @@ use crate::engine::base::text::{Quoted, counted, escaped};
 use crate::engine::base::{ByteSize, ErrorCode};
 use crate::engine::wire::MasterCalls;
 use crate::engine::wire::method::Channel;
-use crate::engine::wire::types::{ReplicaDescriptor, ReplicaLocation, ReplicaStatus};
+use crate::engine::wire::types::{ReplicaDescriptor, ReplicaLocation, ReplicaStatus, Tenant};
 
 /// Flags of `mcctl store stat`.
 #[derive(Debug, clap::Args)]
@@ -129,7 +129,7 @@ async fn look_up_rpc(master: &MasterTarget, keys: &[String]) -> Result<Vec<Optio
     let calls = master.calls();
     let mut found = Vec::with_capacity(keys.len());
     for key in keys {
-        let answer = calls.get_replica_list(key.as_str().into(), TENANT.into()).await;
+        let answer = calls.get_replica_list(key.as_str().into(), Tenant::DEFAULT).await;
         match answer.map_err(|error| master.failure(&error))? {
             Ok(list) => found.push(Some(list.replicas.iter().filter_map(memory_replica).collect())),
             Err(ErrorCode::OBJECT_NOT_FOUND | ErrorCode::REPLICA_IS_NOT_READY) => found.push(None),
@@ -191,7 +191,7 @@ where
     {
         return KeyState::Complete;
     }
-    match calls.get_replica_list(key.into(), TENANT.into()).await {
+    match calls.get_replica_list(key.into(), Tenant::DEFAULT).await {
         Ok(Err(ErrorCode::REPLICA_IS_NOT_READY)) => KeyState::Unfinished,
         Ok(Err(ErrorCode::OBJECT_NOT_FOUND)) => missing_node(master).await.map_or(KeyState::Gone, KeyState::Waiting),
         _ => KeyState::Complete,

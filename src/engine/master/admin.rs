@@ -14,6 +14,7 @@ use crate::data_metrics::data_exposition;
 use crate::ha_report::{ha_exposition, ha_status};
 use crate::metrics::{SegmentUsage, exposition, heartbeat_exposition, latency_exposition};
 use crate::metrics_line::{LINE_INTERVAL, metrics_line};
+use crate::release_report::{release_exposition, release_report};
 use crate::summary::SummaryBaselines;
 use crate::view::{AdminView, HeartbeatView, LeaderView, ReplicaView, RunState, SegmentView, segment_status_name};
 use mcctl_base::{ErrorCode, HostPort};
@@ -200,6 +201,9 @@ impl<E: Env> AdminService for AdminApi<E> {
         let mut text = exposition(&counters, &gauges, by_name.iter().map(|(name, usage)| (&**name, usage)));
         text.push_str(&heartbeat_exposition(self.heartbeat_age_max()));
         text.push_str(&latency_exposition(&self.view.rpc_latency()));
+        if let Some(releases) = self.view.client_releases() {
+            text.push_str(&release_exposition(releases));
+        }
         if let Some(data) = self.view.data() {
             text.push_str(&data_exposition(&data));
         }
@@ -243,7 +247,8 @@ impl<E: Env> AdminService for AdminApi<E> {
                 expires_ms: Some(milliseconds(heartbeat.expires_in)),
             })
             .collect();
-        ClientHeartbeats { schema: ClientHeartbeats::SCHEMA.to_owned(), clients }
+        let (hosts, unknown_requests) = self.view.client_releases().map(release_report).unwrap_or_default();
+        ClientHeartbeats { schema: ClientHeartbeats::SCHEMA.to_owned(), clients, hosts, unknown_requests }
     }
 
     fn keys(&self) -> ResponseBody {

@@ -7,6 +7,7 @@ use crate::alloc::placement::Strategy;
 use crate::eviction::EvictionPolicyKind;
 use mcctl_base::HostPort;
 use mcctl_net::rpc::server::{THREADS_MAX, default_threads};
+use mcctl_wire::Release;
 
 /// A master's listen address, idle timeout, threads and store policy.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct MasterConfig {
     /// Number of threads that serve connections. With 0, the caller's runtime serves them (for
     /// simulations). Upstream: `--rpc_thread_num`; the default is one per processor, at most 16.
     pub threads: usize,
+    /// The release of clients whose calls have not shown it yet. Not in upstream.
+    pub client_release: Release,
     pub policy: StorePolicy,
 }
 
@@ -29,6 +32,7 @@ impl MasterConfig {
             listen,
             idle_timeout: None,
             threads: default_threads(THREADS_MAX),
+            client_release: Release::LATEST,
             policy: StorePolicy::default(),
         }
     }

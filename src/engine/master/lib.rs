@@ -55,6 +55,7 @@ mod put;
 mod read;
 mod record_checks;
 mod recording;
+mod release_report;
 mod remove;
 mod restarted_writes;
 mod segment;

@@ -479,7 +479,7 @@ impl ExpositionText {
         let _ = writeln!(self.0, "{name} {value}");
     }
 
-    fn labelled(&mut self, name: &str, label: &str, text: &str, value: u64) {
+    pub(crate) fn labelled(&mut self, name: &str, label: &str, text: &str, value: u64) {
         let _ = writeln!(self.0, "{name}{{{label}=\"{}\"}} {value}", LabelValue(text));
     }
 

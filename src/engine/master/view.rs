@@ -13,6 +13,7 @@ use crate::metrics::{MasterCounters, MasterGauges};
 use crate::remove::ObjectWalk;
 use mcctl_base::{ClientId, ErrorCode, LatencySnapshot, SegmentId};
 use mcctl_election::ha::{HaRole, HandOverProblem, MemberId};
+use mcctl_net::rpc::ClientReleases;
 use mcctl_net::rpc::{CommitWait, Receipt};
 use mcctl_wire::Method;
 
@@ -31,6 +32,11 @@ pub trait AdminView: Send + Sync + 'static {
     /// How long RPC calls took, for each method that was called.
     fn rpc_latency(&self) -> Vec<(Method, LatencySnapshot)> {
         Vec::new()
+    }
+
+    /// What the clients' calls have shown about their releases; `None` without an RPC server.
+    fn client_releases(&self) -> Option<&ClientReleases> {
+        None
     }
 
     /// A snapshot of the counters and the gauges.

@@ -8,7 +8,7 @@ use crate::writing_keys::{HeldKeys, KeyHold};
 use crate::{StoreClient, StoreError};
 use mcctl_base::{ClientId, ErrorCode, Mono, ObjectKey};
 use mcctl_sys::env::{Env, deadline};
-use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicateConfig};
+use mcctl_wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation, ReplicateConfig, SliceLength};
 
 /// Time limit for a revocation. Its result has no effect on the caller. The master drops unfinished
 /// objects by itself later.
@@ -119,13 +119,12 @@ impl<E: Env> StoreClient<E> {
         let started = self.inner.env.boottime();
         let fence = self.fence();
         let texts = key_texts(keys);
+        let lengths = sizes.iter().copied().map(SliceLength).collect();
         let tenant = self.tenant();
         let (what, answers) = match method {
-            WriteMethod::Put => {
-                ("BatchPutStart", master.batch_put_start(writer, texts, sizes.clone(), config, tenant).await)
-            }
+            WriteMethod::Put => ("BatchPutStart", master.batch_put_start(writer, texts, lengths, config, tenant).await),
             WriteMethod::Upsert => {
-                ("BatchUpsertStart", master.batch_upsert_start(writer, texts, sizes.clone(), config, tenant).await)
+                ("BatchUpsertStart", master.batch_upsert_start(writer, texts, lengths, config, tenant).await)
             }
         };
         let answers = match answers {

@@ -19,8 +19,8 @@ use mcctl_net::rpc::{CallError, RpcClient};
 use mcctl_sys::env::{Env, processors};
 use mcctl_transfer::{Op, OpKind, TransferEngine, TransferError, WriteRetry};
 use mcctl_wire::method::{Channel, Method};
-use mcctl_wire::types::{GetReplicaListResponse, ReplicaLocation};
-use mcctl_wire::{Expected, MasterCalls, Text};
+use mcctl_wire::types::{GetReplicaListResponse, ReplicaLocation, ServiceVersion, Tenant};
+use mcctl_wire::{Expected, MasterCalls, Release, Text};
 
 /// What the master reports about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,9 +64,12 @@ impl<E: Env> StoreClient<E> {
             metrics: config.metrics.clone(),
             busy_wait: (config.transfer_threads == TransferThreads::Caller).then(|| Arc::clone(&shared.callers)),
         });
-        let version = refused("ServiceReady", master.service_ready().await?)?;
-        if &version.0[..] != PROTOCOL_VERSION.as_bytes() {
-            return Err(StoreError::Version { found: version.to_string(), expected: PROTOCOL_VERSION });
+        // Older masters have no handshake, or one without a version.
+        if master.0.release().await? >= Release::V0_3_8 {
+            let ServiceVersion(version) = refused("ServiceReady", master.service_ready().await?)?;
+            if version.0 != PROTOCOL_VERSION.as_bytes() {
+                return Err(StoreError::Version { found: version.to_string(), expected: PROTOCOL_VERSION });
+            }
         }
         let own_endpoints = vec![shared.engine.endpoint().to_owned(), shared.name.to_string()];
         Ok(StoreClient { inner: Arc::new(StoreClientInner { env, id, master, shared, config, own_endpoints }) })
@@ -169,8 +172,17 @@ impl<E: Env> StoreClient<E> {
         keys: &[ObjectKey],
         force: bool,
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
-        let answers = self.inner.master.batch_remove(key_texts(keys), force, self.tenant()).await?;
-        Ok(each("BatchRemove", keys.len(), answers)?.collect())
+        let master = &self.inner.master;
+        let tenant = self.tenant();
+        if Method::BatchRemove.layout(master.0.release().await?).is_some() {
+            let answers = master.batch_remove(key_texts(keys), force, tenant).await?;
+            return Ok(each("BatchRemove", keys.len(), answers)?.collect());
+        }
+        let mut answers = Vec::new();
+        for key in key_texts(keys) {
+            answers.push(refused("Remove", master.remove(key, force, tenant).await?));
+        }
+        Ok(answers)
     }
 
     /// [`StoreClient::batch_remove`] for one key.
@@ -265,8 +277,8 @@ impl<E: Env> StoreClient<E> {
     }
 
     /// Returns the tenant that owns this client's objects.
-    pub fn tenant(&self) -> Text<'_> {
-        self.inner.config.tenant.as_str().into()
+    pub fn tenant(&self) -> Tenant<'_> {
+        Tenant(self.inner.config.tenant.as_str().into())
     }
 }
 
@@ -301,6 +313,14 @@ impl<E: Env> MasterChannel<E> {
 
 impl<E: Env> Channel for MasterChannel<E> {
     type Error = CallError;
+
+    async fn release(&self) -> Result<Release, CallError> {
+        self.rpc.release().await
+    }
+
+    fn is_other_release(&self, error: &CallError) -> bool {
+        self.rpc.is_other_release(error)
+    }
 
     async fn call(&self, method: Method, body: Vec<u8>) -> Result<Bytes, CallError> {
         let Some(metrics) = &self.metrics else { return self.wait(self.rpc.call(method, body)).await };
@@ -391,6 +411,7 @@ fn object_size(found: &GetReplicaListResponse) -> u64 {
         ReplicaLocation::Disk(file) => file.object_size,
         ReplicaLocation::LocalDisk(object) => object.object_size,
         ReplicaLocation::DistributedFs(file) => file.object_size,
+        ReplicaLocation::Parts(buffers) => buffers.iter().map(|buffer| buffer.size).sum(),
     })
 }
 

@@ -281,8 +281,10 @@ impl<E: Env> StoreClient<E> {
             return;
         }
         let damaged = ReplicaWithdrawal { replica_id: replica.id, checksum }.to_string();
-        let cleared =
-            self.master().batch_replica_clear(vec![key.as_bytes().into()], self.id(), damaged.as_str().into()).await;
+        let cleared = self
+            .master()
+            .batch_replica_clear(vec![key.as_bytes().into()], self.id(), damaged.as_str().into(), self.tenant())
+            .await;
         if cleared.is_ok_and(|cleared| cleared.is_ok_and(|cleared| !cleared.is_empty())) {
             tracing::warn!(segment, "removed an object whose only replica is damaged");
             self.count_checksums(ChecksumMetrics::withdrawn);

@@ -5,6 +5,7 @@
 //! 0.6.x.
 
 use crate::pack::{self, DecodeError, Text, TypeInfo, Wire};
+use mcctl_base::upstream::Release;
 
 /// Size of a request header in bytes.
 pub const REQUEST_HEADER_BYTES: usize = 20;
@@ -221,7 +222,7 @@ pub fn error_message(body: &[u8]) -> Result<Text<'_>, DecodeError> {
 
 fn message_type() -> &'static TypeInfo {
     static TYPE: std::sync::OnceLock<TypeInfo> = std::sync::OnceLock::new();
-    TYPE.get_or_init(|| TypeInfo::from_parts(&[<Text<'_> as Wire>::literal]))
+    TYPE.get_or_init(|| TypeInfo::from_parts(Release::LATEST, &[<Text<'_> as Wire>::literal]))
 }
 
 #[cfg(test)]

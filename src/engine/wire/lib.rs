@@ -10,12 +10,19 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 
+mod client_release;
 pub mod frame;
 pub mod json;
+pub mod layout;
 pub mod method;
 pub mod pack;
+mod probe;
 pub mod types;
 pub mod withdrawal;
 
+pub use client_release::{Assumption, ClientRelease};
+pub use layout::MethodLayout;
+pub use mcctl_base::upstream::{Release, Releases};
 pub use method::{MasterApi, MasterCalls, Method};
 pub use pack::{DecodeError, Expected, Map, Text, TextBuf, Wire};
+pub use probe::ReleaseProbe;

@@ -1,31 +1,41 @@
-//! The table of the master's RPC methods in release 0.3.13. Only this file lists the methods.
+//! The table of the master's RPC methods. Only this file lists the methods.
 //!
 //! Each line generates the method's name, id and type hashes, its function in the server trait
 //! [`MasterApi`], its arm in [`dispatch`], and the client call in [`MasterCalls`]. A server that
-//! lacks a method does not compile.
+//! lacks a method does not compile. After the name comes the release that added the method. An
+//! argument with `[since RELEASE]` is not in older requests, and has its default there.
 //!
-//! Upstream: `mooncake-store/include/rpc_service.h`, class `WrappedMasterService`. `since` is the
-//! release in which the method reached its present form. The hashes in every line were checked
-//! against the 0.3.13.post1 wheel (`src/engine/wire/tests/wire.rs`).
+//! Upstream: `mooncake-store/include/rpc_service.h`, class `WrappedMasterService`. The hashes of
+//! every release were checked against its wheel (`src/engine/wire/tests/wire.rs`).
 
 use std::future::Future;
-use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::pack::{self, DecodeError, Expected, Map, Text, TextBuf, TypeInfo, TypeLiteral, Wire, md5_u32};
+use crate::layout::MethodLayout;
+use crate::pack::{self, DecodeError, Expected, Map, Text, TextBuf, Wire, WriteLiteral, get_present, if_present};
 use crate::types::{
-    CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, MoveStartResponse, NofSegment,
-    NofSegmentOwner, ObjectMeta, PingResponse, PromotionAllocStartResponse, QueryTaskResponse, ReplicaDescriptor,
-    ReplicaType, ReplicateConfig, Segment, SegmentStatus, StorageObjectMetadata, TaskAssignment, TaskCompleteRequest,
-    TierTaskItem,
+    CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, GrantLeasePolicy, MoveStartResponse,
+    NofSegment, NofSegmentOwner, ObjectMeta, PingResponse, PromotionAllocStartResponse, QueryTaskResponse,
+    ReplicaDescriptor, ReplicaType, ReplicateConfig, Segment, SegmentStatus, ServiceVersion, SliceLength,
+    StorageObjectMetadata, TaskAssignment, TaskCompleteRequest, Tenant, TierTaskItem, TierTasks,
 };
+use mcctl_base::upstream::Release;
 use mcctl_base::{ClientId, SegmentId, TaskId};
 
 /// A connection to the master that carries encoded requests and responses.
 pub trait Channel {
     /// Why a call failed.
     type Error: From<DecodeError>;
+    /// The release of the master's messages, which the channel may have to find out first.
+    fn release(&self) -> impl Future<Output = Result<Release, Self::Error>> + Send {
+        async { Ok(Release::LATEST) }
+    }
+    /// Whether a call failed because the master is of another release than
+    /// [`release`](Channel::release) returned. Nothing was executed, so it can be sent again.
+    fn is_other_release(&self, _error: &Self::Error) -> bool {
+        false
+    }
     /// Sends the request `body` for `method` and waits for the response body.
     fn call(&self, method: Method, body: Vec<u8>) -> impl Future<Output = Result<Bytes, Self::Error>> + Send;
 }
@@ -35,7 +45,8 @@ pub trait Channel {
 pub struct MasterCalls<C>(pub C);
 
 macro_rules! rpc_methods {
-    ($($(#[$doc:meta])* $name:ident $since:literal fn $call:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {
+    ($($(#[$doc:meta])* $name:ident $since:ident
+        fn $call:ident($($arg:ident: $ty:ty $([since $arg_since:ident])?),*) -> $ret:ty;)*) => {
         /// A method of the master.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -50,16 +61,17 @@ macro_rules! rpc_methods {
                 match self { $(Method::$name => stringify!($name)),* }
             }
 
-            /// The release in which the method reached its present form.
-            pub fn since(self) -> &'static str {
-                match self { $(Method::$name => $since),* }
+            /// The release that added the method.
+            pub fn since(self) -> Release {
+                match self { $(Method::$name => Release::$since),* }
             }
 
-            fn describe(self) -> MethodDescription {
-                match self { $(Method::$name => describe_call::<$ret>(self, &{
+            /// The layout of the method in the messages of `release`, which has it.
+            pub(crate) fn describe(self, release: Release) -> MethodLayout {
+                match self { $(Method::$name => MethodLayout::new::<$ret>(release, &{
                     #[allow(clippy::extra_unused_lifetimes, reason = "not every method borrows")]
-                    fn literals<'a>() -> Vec<fn(&mut TypeLiteral)> {
-                        vec![$(<$ty as Wire<'a>>::literal),*]
+                    fn literals<'a>() -> Vec<(Release, WriteLiteral)> {
+                        vec![$((argument_since!($($arg_since)?), <$ty as Wire<'a>>::literal)),*]
                     }
                     literals()
                 })),* }
@@ -75,20 +87,23 @@ macro_rules! rpc_methods {
         }
 
         /// Decodes the request `body` for `method`, calls `api`, and appends the response body to
-        /// `out`. The response contains its type literal if the request had one or had no body. A
-        /// real peer therefore receives exactly the bytes that a real master would send.
+        /// `out`. `layout` is that of the method in the client's release. The response contains its
+        /// type literal if the request had one or had no body. A real peer therefore receives
+        /// exactly the bytes that a real master would send.
         ///
         /// # Errors
         /// The body cannot be decoded as the method's arguments. In this case, `api` was not
         /// called.
-        pub fn dispatch<'a>(api: &mut impl MasterApi, method: Method, body: &'a [u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        pub fn dispatch<'a>(
+            api: &mut impl MasterApi, method: Method, layout: &MethodLayout, body: &'a [u8], out: &mut Vec<u8>
+        ) -> Result<(), DecodeError> {
             match method {
                 $(Method::$name => {
-                    #[allow(unused_mut, unused_variables, reason = "a method without arguments has no body")]
-                    let mut reader = open_request(method, body)?;
-                    $(let $arg = <$ty as Wire<'a>>::get(&mut reader).map_err(|e| e.within(stringify!($arg)))?;)*
+                    #[allow(unused_variables, reason = "a method without arguments has no body")]
+                    let reader = &mut layout.open_request(body)?;
+                    $(let $arg: $ty = get_present!(reader, $arg $(since $arg_since)?);)*
                     let answer = api.$call($($arg),*);
-                    pack::encode(out, method.response_type(), requires_literal(body), answer.longest(), |packer| answer.put(packer));
+                    pack::encode(out, layout.response(), requires_literal(body), answer.longest(), |packer| answer.put(packer));
                 })*
             }
             Ok(())
@@ -99,16 +114,24 @@ macro_rules! rpc_methods {
             $($(#[$doc])*
             ///
             /// # Errors
-            /// Outer: no response, or one that cannot be decoded. Inner: the master's error code.
+            /// Outer: no response, one that cannot be decoded, or the master's release lacks the
+            /// method. Inner: the master's error code.
             #[allow(clippy::extra_unused_lifetimes, clippy::needless_lifetimes, reason = "not every method borrows")]
             pub async fn $call<'a>(&self, $($arg: $ty),*) -> Result<$ret, C::Error> {
                 let longest = 0usize;
                 $(let longest = longest.max(Wire::longest(&$arg));)*
-                #[allow(unused_mut, reason = "a method without arguments has no body")]
-                let mut body = Vec::new();
-                encode_request(&mut body, Method::$name, longest, |_packer| { $(Wire::put(&$arg, _packer);)* });
-                let answer = self.0.call(Method::$name, body).await?;
-                Ok(pack::decode(&answer, Method::$name.response_type())?)
+                loop {
+                    let layout = Method::$name.layout_in(self.0.release().await?)?;
+                    let mut body = Vec::new();
+                    layout.encode_request(&mut body, false, longest, |_packer| {
+                        $(if_present!(_packer, { Wire::put(&$arg, _packer); } $(since $arg_since)?);)*
+                    });
+                    let answer = match self.0.call(Method::$name, body).await {
+                        Err(error) if self.0.is_other_release(&error) => continue,
+                        answer => answer?,
+                    };
+                    return Ok(pack::decode(&answer, Method::$name.response_type(layout, &answer))?);
+                }
             })*
         }
 
@@ -118,16 +141,16 @@ macro_rules! rpc_methods {
             use super::*;
 
             /// Returns the number of keys in a request; 0 if it cannot be decoded.
-            pub fn keys<'a>(method: Method, body: &'a [u8]) -> usize {
+            pub fn keys<'a>(method: Method, layout: &MethodLayout, body: &'a [u8]) -> usize {
                 let count = || -> Result<usize, DecodeError> {
                     #[allow(unused_mut, reason = "a method without arguments contains no keys")]
                     let mut keys = 0;
                     match method {
                         $(Method::$name => {
-                            #[allow(unused_mut, unused_variables, reason = "a method without arguments has no body")]
-                            let mut reader = open_request(method, body)?;
+                            #[allow(unused_variables, reason = "a method without arguments has no body")]
+                            let reader = &mut layout.open_request(body)?;
                             $(
-                                let $arg = <$ty as Wire<'a>>::get(&mut reader)?;
+                                let $arg: $ty = get_present!(reader, $arg $(since $arg_since)?);
                                 if names_keys(stringify!($arg)) {
                                     keys += (&OutlineValue(&$arg)).items();
                                 }
@@ -141,9 +164,9 @@ macro_rules! rpc_methods {
 
             /// Returns the result of a call: `ok`, an error code, or the number of failed items in
             /// a batch.
-            pub fn result(method: Method, body: &[u8]) -> String {
+            pub fn result(method: Method, layout: &MethodLayout, body: &[u8]) -> String {
                 match method {
-                    $(Method::$name => match pack::decode::<$ret>(body, method.response_type()) {
+                    $(Method::$name => match pack::decode::<$ret>(body, layout.response()) {
                         Ok(answer) => (&OutlineValue(&answer)).outcome(),
                         Err(_) => "cannot decode the response".to_owned(),
                     })*
@@ -160,19 +183,20 @@ macro_rules! rpc_methods {
             ///
             /// # Errors
             /// It cannot be decoded.
-            pub fn request<'a>(method: Method, body: &'a [u8], literal: bool) -> Result<(String, Vec<u8>), DecodeError> {
+            pub fn request<'a>(
+                method: Method, layout: &MethodLayout, body: &'a [u8], literal: bool
+            ) -> Result<(String, Vec<u8>), DecodeError> {
                 match method {
                     $(Method::$name => {
-                        #[allow(unused_mut, unused_variables, reason = "a method without arguments has no body")]
-                        let mut reader = open_request(method, body)?;
-                        $(let $arg = <$ty as Wire<'a>>::get(&mut reader).map_err(|e| e.within(stringify!($arg)))?;)*
+                        #[allow(unused_variables, reason = "a method without arguments has no body")]
+                        let reader = &mut layout.open_request(body)?;
+                        $(let $arg: $ty = get_present!(reader, $arg $(since $arg_since)?);)*
                         let longest = 0usize;
                         $(let longest = longest.max(Wire::longest(&$arg));)*
-                        #[allow(unused_mut, reason = "a method without arguments has no body")]
                         let mut out = Vec::new();
-                        if let Some(info) = method.request_type() {
-                            pack::encode(&mut out, info, literal, longest, |_packer| { $(Wire::put(&$arg, _packer);)* });
-                        }
+                        layout.encode_request(&mut out, literal, longest, |_packer| {
+                            $(if_present!(_packer, { Wire::put(&$arg, _packer); } $(since $arg_since)?);)*
+                        });
                         #[allow(unused_mut, reason = "a method without arguments has nothing to show")]
                         let mut shown: Vec<String> = Vec::new();
                         $(shown.push(format!("{}: {:?}", stringify!($arg), $arg));)*
@@ -185,12 +209,14 @@ macro_rules! rpc_methods {
             ///
             /// # Errors
             /// It cannot be decoded.
-            pub fn response(method: Method, body: &[u8], literal: bool) -> Result<(String, Vec<u8>), DecodeError> {
+            pub fn response(
+                method: Method, layout: &MethodLayout, body: &[u8], literal: bool
+            ) -> Result<(String, Vec<u8>), DecodeError> {
                 match method {
                     $(Method::$name => {
-                        let answer = pack::decode::<$ret>(body, method.response_type())?;
+                        let answer = pack::decode::<$ret>(body, layout.response())?;
                         let mut out = Vec::new();
-                        pack::encode(&mut out, method.response_type(), literal, answer.longest(), |packer| answer.put(packer));
+                        pack::encode(&mut out, layout.response(), literal, answer.longest(), |packer| answer.put(packer));
                         Ok((format!("{answer:?}"), out))
                     })*
                 }
@@ -199,174 +225,191 @@ macro_rules! rpc_methods {
     };
 }
 
+/// The release that added an argument.
+macro_rules! argument_since {
+    () => {
+        Release::FIRST
+    };
+    ($since:ident) => {
+        Release::$since
+    };
+}
+
 rpc_methods! {
     /// Returns the protocol version if the service is up. Clients require their own version,
     /// `2.0.0`.
-    ServiceReady "0.3.8" fn service_ready() -> Expected<TextBuf>;
+    ServiceReady V0_3_7 fn service_ready() -> Expected<ServiceVersion>;
     /// Returns the location of the legacy file tier.
-    GetStorageConfig "0.3.8" fn get_storage_config() -> Expected<GetStorageConfigResponse>;
+    GetStorageConfig V0_3_8 fn get_storage_config() -> Expected<GetStorageConfigResponse>;
     /// Returns the location of the legacy file tier; older version of `GetStorageConfig`.
-    GetFsdir "0.3.6" fn get_fsdir() -> Expected<TextBuf>;
+    GetFsdir V0_3_6 fn get_fsdir() -> Expected<TextBuf>;
     /// Client heartbeat. The response shows whether the client's segments are registered.
-    Ping "0.3.6" fn ping(client_id: ClientId) -> Expected<PingResponse>;
+    Ping V0_3_6 fn ping(client_id: ClientId) -> Expected<PingResponse>;
 
     /// Returns true if the key has a complete replica, and grants a read lease on it.
-    ExistKey "0.3.12" fn exist_key(key: Text<'a>, tenant: Text<'a>) -> Expected<bool>;
+    ExistKey V0_3_6 fn exist_key(key: Text<'a>, tenant: Tenant<'a> [since V0_3_12]) -> Expected<bool>;
     /// `ExistKey`, for many keys.
-    BatchExistKey "0.3.12" fn batch_exist_key(keys: Vec<Text<'a>>, tenant: Text<'a>) -> Vec<Expected<bool>>;
+    BatchExistKey V0_3_6 fn batch_exist_key(keys: Vec<Text<'a>>, tenant: Tenant<'a> [since V0_3_12]) -> Vec<Expected<bool>>;
+    /// `ExistKey` without a read lease.
+    ProbeKey V0_3_14 fn probe_key(key: Text<'a>, tenant: Tenant<'a>) -> Expected<bool>;
+    /// `BatchExistKey`, with read leases as the policy says.
+    BatchProbeKey V0_3_14
+        fn batch_probe_key(policy: GrantLeasePolicy, keys: Vec<Text<'a>>, tenant: Tenant<'a>) -> Vec<Expected<bool>>;
     /// Returns the replicas of an object and grants a read lease.
-    GetReplicaList "0.3.13" fn get_replica_list(key: Text<'a>, tenant: Text<'a>) -> Expected<GetReplicaListResponse>;
+    GetReplicaList V0_3_6 fn get_replica_list(key: Text<'a>, tenant: Tenant<'a> [since V0_3_12]) -> Expected<GetReplicaListResponse>;
     /// `GetReplicaList`, for many keys.
-    BatchGetReplicaList "0.3.13"
-        fn batch_get_replica_list(keys: Vec<Text<'a>>, tenant: Text<'a>) -> Vec<Expected<GetReplicaListResponse>>;
+    BatchGetReplicaList V0_3_6
+        fn batch_get_replica_list(keys: Vec<Text<'a>>, tenant: Tenant<'a> [since V0_3_12]) -> Vec<Expected<GetReplicaListResponse>>;
     /// `GetReplicaList`, for every key that matches the expression.
-    GetReplicaListByRegex "0.3.13"
-        fn get_replica_list_by_regex(regex: Text<'a>, tenant: Text<'a>) -> Expected<Map<TextBuf, Vec<ReplicaDescriptor>>>;
+    GetReplicaListByRegex V0_3_6
+        fn get_replica_list_by_regex(regex: Text<'a>, tenant: Tenant<'a> [since V0_3_12]) -> Expected<Map<TextBuf, Vec<ReplicaDescriptor>>>;
 
     /// Allocates memory for a new object.
-    PutStart "0.3.13" fn put_start(client_id: ClientId, key: Text<'a>, slice_length: u64, config: ReplicateConfig, tenant: Text<'a>)
+    PutStart V0_3_6 fn put_start(client_id: ClientId [since V0_3_8], key: Text<'a>, slice_length: SliceLength, config: ReplicateConfig, tenant: Tenant<'a> [since V0_3_12])
         -> Expected<Vec<ReplicaDescriptor>>;
     /// Completes the put: the bytes have been written.
-    PutEnd "0.3.13" fn put_end(client_id: ClientId, object: ObjectMeta<'a>, replica_type: ReplicaType, tenant: Text<'a>)
+    PutEnd V0_3_6 fn put_end(client_id: ClientId [since V0_3_8], object: ObjectMeta<'a>, replica_type: ReplicaType, tenant: Tenant<'a> [since V0_3_12])
         -> Expected<()>;
     /// Revokes the put: the bytes could not be written.
-    PutRevoke "0.3.12" fn put_revoke(client_id: ClientId, key: Text<'a>, replica_type: ReplicaType, tenant: Text<'a>)
+    PutRevoke V0_3_6 fn put_revoke(client_id: ClientId [since V0_3_8], key: Text<'a>, replica_type: ReplicaType, tenant: Tenant<'a> [since V0_3_12])
         -> Expected<()>;
     /// `PutStart`, for many keys.
-    BatchPutStart "0.3.13" fn batch_put_start(
-        client_id: ClientId, keys: Vec<Text<'a>>, slice_lengths: Vec<u64>, config: ReplicateConfig, tenant: Text<'a>
+    BatchPutStart V0_3_6 fn batch_put_start(
+        client_id: ClientId [since V0_3_8], keys: Vec<Text<'a>>, slice_lengths: Vec<SliceLength>, config: ReplicateConfig, tenant: Tenant<'a> [since V0_3_12]
     ) -> Vec<Expected<Vec<ReplicaDescriptor>>>;
     /// `PutEnd`, for many keys.
-    BatchPutEnd "0.3.13"
-        fn batch_put_end(client_id: ClientId, objects: Vec<ObjectMeta<'a>>, replica_type: ReplicaType, tenant: Text<'a>)
+    BatchPutEnd V0_3_6
+        fn batch_put_end(client_id: ClientId [since V0_3_8], objects: Vec<ObjectMeta<'a>>, replica_type: ReplicaType [since V0_3_11], tenant: Tenant<'a> [since V0_3_12])
         -> Vec<Expected<()>>;
     /// `PutRevoke`, for many keys.
-    BatchPutRevoke "0.3.12"
-        fn batch_put_revoke(client_id: ClientId, keys: Vec<Text<'a>>, replica_type: ReplicaType, tenant: Text<'a>)
+    BatchPutRevoke V0_3_6
+        fn batch_put_revoke(client_id: ClientId [since V0_3_8], keys: Vec<Text<'a>>, replica_type: ReplicaType [since V0_3_11], tenant: Tenant<'a> [since V0_3_12])
         -> Vec<Expected<()>>;
 
     /// Allocates memory for an object that may already exist.
-    UpsertStart "0.3.13"
-        fn upsert_start(client_id: ClientId, key: Text<'a>, slice_length: u64, config: ReplicateConfig, tenant: Text<'a>)
+    UpsertStart V0_3_10_2
+        fn upsert_start(client_id: ClientId, key: Text<'a>, slice_length: SliceLength, config: ReplicateConfig, tenant: Tenant<'a> [since V0_3_12])
         -> Expected<Vec<ReplicaDescriptor>>;
     /// Completes the upsert: the bytes have been written.
-    UpsertEnd "0.3.13" fn upsert_end(client_id: ClientId, object: ObjectMeta<'a>, replica_type: ReplicaType, tenant: Text<'a>)
+    UpsertEnd V0_3_10_2 fn upsert_end(client_id: ClientId, object: ObjectMeta<'a>, replica_type: ReplicaType, tenant: Tenant<'a> [since V0_3_12])
         -> Expected<()>;
     /// Revokes the upsert: the bytes could not be written.
-    UpsertRevoke "0.3.12" fn upsert_revoke(client_id: ClientId, key: Text<'a>, replica_type: ReplicaType, tenant: Text<'a>)
+    UpsertRevoke V0_3_10_2 fn upsert_revoke(client_id: ClientId, key: Text<'a>, replica_type: ReplicaType, tenant: Tenant<'a> [since V0_3_12])
         -> Expected<()>;
     /// `UpsertStart`, for many keys.
-    BatchUpsertStart "0.3.13" fn batch_upsert_start(
-        client_id: ClientId, keys: Vec<Text<'a>>, slice_lengths: Vec<u64>, config: ReplicateConfig, tenant: Text<'a>
+    BatchUpsertStart V0_3_10_2 fn batch_upsert_start(
+        client_id: ClientId, keys: Vec<Text<'a>>, slice_lengths: Vec<SliceLength>, config: ReplicateConfig, tenant: Tenant<'a> [since V0_3_12]
     ) -> Vec<Expected<Vec<ReplicaDescriptor>>>;
     /// `UpsertEnd`, for many keys.
-    BatchUpsertEnd "0.3.13" fn batch_upsert_end(client_id: ClientId, objects: Vec<ObjectMeta<'a>>, tenant: Text<'a>)
+    BatchUpsertEnd V0_3_10_2 fn batch_upsert_end(client_id: ClientId, objects: Vec<ObjectMeta<'a>>, tenant: Tenant<'a> [since V0_3_12])
         -> Vec<Expected<()>>;
     /// `UpsertRevoke`, for many keys.
-    BatchUpsertRevoke "0.3.12" fn batch_upsert_revoke(client_id: ClientId, keys: Vec<Text<'a>>, tenant: Text<'a>)
+    BatchUpsertRevoke V0_3_10_2 fn batch_upsert_revoke(client_id: ClientId, keys: Vec<Text<'a>>, tenant: Tenant<'a> [since V0_3_12])
         -> Vec<Expected<()>>;
 
     /// Removes an object; with `force`, even a leased one.
-    Remove "0.3.12" fn remove(key: Text<'a>, force: bool, tenant: Text<'a>) -> Expected<()>;
+    Remove V0_3_6 fn remove(key: Text<'a>, force: bool [since V0_3_9], tenant: Tenant<'a> [since V0_3_12]) -> Expected<()>;
     /// `Remove`, for many keys.
-    BatchRemove "0.3.12" fn batch_remove(keys: Vec<Text<'a>>, force: bool, tenant: Text<'a>) -> Vec<Expected<()>>;
+    BatchRemove V0_3_10_2 fn batch_remove(keys: Vec<Text<'a>>, force: bool, tenant: Tenant<'a> [since V0_3_12]) -> Vec<Expected<()>>;
     /// `Remove`, for every key that matches the expression. Returns the number of removed objects.
-    RemoveByRegex "0.3.12" fn remove_by_regex(regex: Text<'a>, force: bool, tenant: Text<'a>) -> Expected<i64>;
+    RemoveByRegex V0_3_6 fn remove_by_regex(regex: Text<'a>, force: bool [since V0_3_9], tenant: Tenant<'a> [since V0_3_12]) -> Expected<i64>;
     /// `Remove`, for every key. Returns the number of removed objects.
-    RemoveAll "0.3.12" fn remove_all(force: bool, tenant: Text<'a>) -> i64;
+    RemoveAll V0_3_6 fn remove_all(force: bool [since V0_3_9], tenant: Tenant<'a> [since V0_3_12]) -> i64;
     /// Drops the replicas of a client's objects on one segment, or on all segments if the name is
     /// empty. Returns the cleared keys.
-    BatchReplicaClear "0.3.8"
-        fn batch_replica_clear(keys: Vec<Text<'a>>, client_id: ClientId, segment_name: Text<'a>) -> Expected<Vec<TextBuf>>;
+    BatchReplicaClear V0_3_8
+        fn batch_replica_clear(
+            keys: Vec<Text<'a>>, client_id: ClientId, segment_name: Text<'a>, tenant: Tenant<'a> [since V0_3_14]
+        ) -> Expected<Vec<TextBuf>>;
 
-    MountSegment "0.3.12" fn mount_segment(segment: Segment, client_id: ClientId) -> Expected<()>;
+    MountSegment V0_3_6 fn mount_segment(segment: Segment, client_id: ClientId) -> Expected<()>;
     /// Mounts all segments of a client, in response to `NEED_REMOUNT`.
-    ReMountSegment "0.3.12" fn remount_segment(segments: Vec<Segment>, client_id: ClientId) -> Expected<()>;
-    UnmountSegment "0.3.6" fn unmount_segment(segment_id: SegmentId, client_id: ClientId) -> Expected<()>;
+    ReMountSegment V0_3_6 fn remount_segment(segments: Vec<Segment>, client_id: ClientId) -> Expected<()>;
+    UnmountSegment V0_3_6 fn unmount_segment(segment_id: SegmentId, client_id: ClientId) -> Expected<()>;
     /// Unmounts a segment after a grace period during which it remains readable.
-    GracefulUnmountSegment "0.3.11"
+    GracefulUnmountSegment V0_3_11
         fn graceful_unmount_segment(segment_id: SegmentId, client_id: ClientId, grace_period_ms: u64) -> Expected<()>;
     /// Returns the status of the segment with this name.
-    QuerySegmentStatus "0.3.11" fn query_segment_status(segment_name: Text<'a>) -> Expected<SegmentStatus>;
+    QuerySegmentStatus V0_3_11 fn query_segment_status(segment_name: Text<'a>) -> Expected<SegmentStatus>;
     /// Returns the status of the segment with this id.
-    QuerySegmentStatusById "0.3.11" fn query_segment_status_by_id(segment_id: SegmentId) -> Expected<SegmentStatus>;
+    QuerySegmentStatusById V0_3_11 fn query_segment_status_by_id(segment_id: SegmentId) -> Expected<SegmentStatus>;
     /// Returns the clients' addresses.
-    BatchQueryIp "0.3.8" fn batch_query_ip(client_ids: Vec<ClientId>) -> Expected<Map<ClientId, Vec<TextBuf>>>;
+    BatchQueryIp V0_3_8 fn batch_query_ip(client_ids: Vec<ClientId>) -> Expected<Map<ClientId, Vec<TextBuf>>>;
 
     /// Returns tasks for this client.
-    FetchTasks "0.3.10" fn fetch_tasks(client_id: ClientId, batch_size: u64) -> Expected<Vec<TaskAssignment>>;
+    FetchTasks V0_3_8 fn fetch_tasks(client_id: ClientId, batch_size: u64) -> Expected<Vec<TaskAssignment>>;
     /// Reports the result of a task.
-    MarkTaskToComplete "0.3.8" fn mark_task_to_complete(client_id: ClientId, result: TaskCompleteRequest) -> Expected<()>;
+    MarkTaskToComplete V0_3_8 fn mark_task_to_complete(client_id: ClientId, result: TaskCompleteRequest) -> Expected<()>;
     /// Returns the state of a task.
-    QueryTask "0.3.8" fn query_task(task_id: TaskId) -> Expected<QueryTaskResponse>;
+    QueryTask V0_3_8 fn query_task(task_id: TaskId) -> Expected<QueryTaskResponse>;
     /// Creates a task that copies a replica.
-    CreateCopyTask "0.3.12" fn create_copy_task(key: Text<'a>, tenant: Text<'a>, targets: Vec<Text<'a>>) -> Expected<TaskId>;
+    CreateCopyTask V0_3_8 fn create_copy_task(key: Text<'a>, tenant: Tenant<'a> [since V0_3_12], targets: Vec<Text<'a>>) -> Expected<TaskId>;
     /// Creates a task that moves a replica.
-    CreateMoveTask "0.3.12" fn create_move_task(key: Text<'a>, tenant: Text<'a>, source: Text<'a>, target: Text<'a>)
+    CreateMoveTask V0_3_8 fn create_move_task(key: Text<'a>, tenant: Tenant<'a> [since V0_3_12], source: Text<'a>, target: Text<'a>)
         -> Expected<TaskId>;
-    CopyStart "0.3.13"
-        fn copy_start(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, targets: Vec<Text<'a>>)
+    CopyStart V0_3_9
+        fn copy_start(client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12], source: Text<'a>, targets: Vec<Text<'a>>)
         -> Expected<CopyStartResponse>;
     /// Completes the copy: the bytes have been written.
-    CopyEnd "0.3.12" fn copy_end(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    CopyRevoke "0.3.12" fn copy_revoke(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    MoveStart "0.3.13" fn move_start(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, target: Text<'a>)
+    CopyEnd V0_3_9 fn copy_end(client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12]) -> Expected<()>;
+    CopyRevoke V0_3_9 fn copy_revoke(client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12]) -> Expected<()>;
+    MoveStart V0_3_9 fn move_start(client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12], source: Text<'a>, target: Text<'a>)
         -> Expected<MoveStartResponse>;
     /// Completes the move: the bytes have been written.
-    MoveEnd "0.3.12" fn move_end(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
-    MoveRevoke "0.3.12" fn move_revoke(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
+    MoveEnd V0_3_9 fn move_end(client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12]) -> Expected<()>;
+    MoveRevoke V0_3_9 fn move_revoke(client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12]) -> Expected<()>;
     /// Starts a copy requested by the master because the object is hot.
-    DynamicReplicaCopyStart "0.3.13" fn dynamic_replica_copy_start(
-        client_id: ClientId, key: Text<'a>, tenant: Text<'a>, source: Text<'a>, targets: Vec<Text<'a>>,
+    DynamicReplicaCopyStart V0_3_13 fn dynamic_replica_copy_start(
+        client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12], source: Text<'a>, targets: Vec<Text<'a>>,
         lease_id: ClientId, version_epoch: u64
     ) -> Expected<CopyStartResponse>;
     /// Completes a dynamic copy: the bytes have been written.
-    DynamicReplicaCopyEnd "0.3.13" fn dynamic_replica_copy_end(
-        client_id: ClientId, key: Text<'a>, tenant: Text<'a>, lease_id: ClientId, version_epoch: u64
+    DynamicReplicaCopyEnd V0_3_13 fn dynamic_replica_copy_end(
+        client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12], lease_id: ClientId, version_epoch: u64
     ) -> Expected<()>;
-    DynamicReplicaCopyRevoke "0.3.13" fn dynamic_replica_copy_revoke(
-        client_id: ClientId, key: Text<'a>, tenant: Text<'a>, lease_id: ClientId, version_epoch: u64
+    DynamicReplicaCopyRevoke V0_3_13 fn dynamic_replica_copy_revoke(
+        client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12], lease_id: ClientId, version_epoch: u64
     ) -> Expected<()>;
 
-    MountLocalDiskSegment "0.3.8" fn mount_local_disk_segment(client_id: ClientId, enable_offloading: bool) -> Expected<()>;
-    UnmountLocalDiskSegment "0.3.13" fn unmount_local_disk_segment(client_id: ClientId) -> Expected<()>;
+    MountLocalDiskSegment V0_3_8 fn mount_local_disk_segment(client_id: ClientId, enable_offloading: bool) -> Expected<()>;
+    UnmountLocalDiskSegment V0_3_13 fn unmount_local_disk_segment(client_id: ClientId) -> Expected<()>;
     /// Returns the objects to write to disk.
-    OffloadObjectHeartbeat "0.3.12"
-        fn offload_object_heartbeat(client_id: ClientId, enable_offloading: bool) -> Expected<Vec<TierTaskItem>>;
+    OffloadObjectHeartbeat V0_3_8
+        fn offload_object_heartbeat(client_id: ClientId, enable_offloading: bool) -> Expected<TierTasks>;
     /// Reports objects that are now on disk.
-    NotifyOffloadSuccess "0.3.12" fn notify_offload_success(
+    NotifyOffloadSuccess V0_3_8 fn notify_offload_success(
         client_id: ClientId, items: Vec<TierTaskItem>, metadata: Vec<StorageObjectMetadata>
     ) -> Expected<()>;
     /// Reports the capacity of a node's disk.
-    ReportSsdCapacity "0.3.11" fn report_ssd_capacity(client_id: ClientId, bytes: i64) -> Expected<()>;
+    ReportSsdCapacity V0_3_11 fn report_ssd_capacity(client_id: ClientId, bytes: i64) -> Expected<()>;
     /// Returns true if all objects have been removed since the last call.
-    PollRemoveAll "0.3.12.post1" fn poll_remove_all(client_id: ClientId) -> Expected<bool>;
+    PollRemoveAll V0_3_12 fn poll_remove_all(client_id: ClientId) -> Expected<bool>;
     /// Reports an object that was removed from this client's disk.
-    EvictDiskReplica "0.3.12"
-        fn evict_disk_replica(client_id: ClientId, key: Text<'a>, tenant: Text<'a>, replica_type: ReplicaType) -> Expected<()>;
+    EvictDiskReplica V0_3_10
+        fn evict_disk_replica(client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12], replica_type: ReplicaType) -> Expected<()>;
     /// `EvictDiskReplica`, for many keys.
-    BatchEvictDiskReplica "0.3.12" fn batch_evict_disk_replica(
-        client_id: ClientId, keys: Vec<Text<'a>>, tenant: Text<'a>, replica_type: ReplicaType
+    BatchEvictDiskReplica V0_3_10_2 fn batch_evict_disk_replica(
+        client_id: ClientId, keys: Vec<Text<'a>>, tenant: Tenant<'a> [since V0_3_12], replica_type: ReplicaType
     ) -> Vec<Expected<()>>;
     /// Returns the objects to load from disk into memory.
-    PromotionObjectHeartbeat "0.3.12" fn promotion_object_heartbeat(client_id: ClientId) -> Expected<Vec<TierTaskItem>>;
+    PromotionObjectHeartbeat V0_3_11 fn promotion_object_heartbeat(client_id: ClientId) -> Expected<TierTasks>;
     /// Allocates memory for an object that is being loaded from disk.
-    PromotionAllocStart "0.3.13" fn promotion_alloc_start(
-        client_id: ClientId, key: Text<'a>, tenant: Text<'a>, size: u64, preferred_segments: Vec<Text<'a>>
+    PromotionAllocStart V0_3_11 fn promotion_alloc_start(
+        client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12], size: u64, preferred_segments: Vec<Text<'a>>
     ) -> Expected<PromotionAllocStartResponse>;
-    NotifyPromotionSuccess "0.3.12"
-        fn notify_promotion_success(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
+    NotifyPromotionSuccess V0_3_11
+        fn notify_promotion_success(client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12]) -> Expected<()>;
     /// Reports an object that could not be loaded from disk.
-    NotifyPromotionFailure "0.3.12"
-        fn notify_promotion_failure(client_id: ClientId, key: Text<'a>, tenant: Text<'a>) -> Expected<()>;
+    NotifyPromotionFailure V0_3_11
+        fn notify_promotion_failure(client_id: ClientId, key: Text<'a>, tenant: Tenant<'a> [since V0_3_12]) -> Expected<()>;
 
-    MountNoFSegment "0.3.11" fn mount_nof_segment(segment: NofSegment, client_id: ClientId) -> Expected<()>;
+    MountNoFSegment V0_3_11 fn mount_nof_segment(segment: NofSegment, client_id: ClientId) -> Expected<()>;
     /// Mounts all NVMe-oF segments of a client.
-    ReMountNoFSegment "0.3.11" fn remount_nof_segment(segments: Vec<NofSegment>, client_id: ClientId) -> Expected<()>;
+    ReMountNoFSegment V0_3_11 fn remount_nof_segment(segments: Vec<NofSegment>, client_id: ClientId) -> Expected<()>;
     /// Unmounts an NVMe-oF segment.
-    UnmountNoFSegment "0.3.11" fn unmount_nof_segment(segment_id: SegmentId, client_id: ClientId) -> Expected<()>;
-    GetAllNoFSegments "0.3.11" fn get_all_nof_segments() -> Expected<Vec<NofSegment>>;
-    GetNoFSegmentsByName "0.3.11" fn get_nof_segments_by_name(name: Text<'a>) -> Expected<Vec<NofSegmentOwner>>;
+    UnmountNoFSegment V0_3_11 fn unmount_nof_segment(segment_id: SegmentId, client_id: ClientId) -> Expected<()>;
+    GetAllNoFSegments V0_3_11 fn get_all_nof_segments() -> Expected<Vec<NofSegment>>;
+    GetNoFSegmentsByName V0_3_11 fn get_nof_segments_by_name(name: Text<'a>) -> Expected<Vec<NofSegmentOwner>>;
 }
 
 /// Returns true if the argument `name` contains keys.
@@ -421,54 +464,7 @@ impl<T> OutlineAnswer for OutlineValue<'_, Vec<Expected<T>>> {
     }
 }
 
-/// The class whose member functions upstream registers. It is part of every method id.
-const CLASS: &str = "mooncake::WrappedMasterService::";
-
-/// Values computed once per method.
-struct MethodDescription {
-    id: u32,
-    request: Option<TypeInfo>,
-    /// The type as a tuple: a peer may wrap a single argument in a tuple.
-    request_wrapped: Option<TypeInfo>,
-    response: TypeInfo,
-}
-
-fn describe_call<R: for<'a> Wire<'a>>(method: Method, arguments: &[fn(&mut TypeLiteral)]) -> MethodDescription {
-    let request = (!arguments.is_empty()).then(|| TypeInfo::from_parts(arguments));
-    MethodDescription {
-        id: md5_u32(format!("{CLASS}{}", method.name()).as_bytes()),
-        request_wrapped: request.as_ref().filter(|_| arguments.len() == 1).map(TypeInfo::wrapped),
-        request,
-        response: TypeInfo::of::<R>(),
-    }
-}
-
-fn descriptions() -> &'static [MethodDescription] {
-    static ALL: OnceLock<Vec<MethodDescription>> = OnceLock::new();
-    ALL.get_or_init(|| Method::ALL.iter().map(|method| method.describe()).collect())
-}
-
 impl Method {
-    fn description(self) -> &'static MethodDescription {
-        &descriptions()[self as usize]
-    }
-
-    /// The method's id in requests: derived from the MD5 of its qualified name.
-    pub fn id(self) -> u32 {
-        self.description().id
-    }
-
-    /// Returns the method with this id.
-    pub fn from_id(id: u32) -> Option<Method> {
-        static BY_ID: OnceLock<Vec<(u32, Method)>> = OnceLock::new();
-        let by_id = BY_ID.get_or_init(|| {
-            let mut pairs: Vec<_> = Method::ALL.iter().map(|method| (method.id(), *method)).collect();
-            pairs.sort_unstable();
-            pairs
-        });
-        by_id.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| by_id[at].1)
-    }
-
     /// Whether a second execution of the same request changes nothing and has the same result:
     /// lookups, heartbeats, mounts of a segment with its ID, and the end of a put. An operation
     /// that another client does in between is not undone by it.
@@ -487,40 +483,11 @@ impl Method {
                 | Method::ServiceReady
         )
     }
-
-    /// The type of the request body; `None` for a method without arguments, which has no body.
-    pub fn request_type(self) -> Option<&'static TypeInfo> {
-        self.description().request.as_ref()
-    }
-
-    /// The type of the response body.
-    pub fn response_type(self) -> &'static TypeInfo {
-        &self.description().response
-    }
-}
-
-/// Opens a reader for the request's arguments. For a method without arguments, any body is ignored,
-/// as in upstream.
-fn open_request(method: Method, body: &[u8]) -> Result<pack::PayloadReader<'_>, DecodeError> {
-    let description = method.description();
-    let Some(info) = &description.request else {
-        return Ok(pack::PayloadReader::new(&[], pack::LengthWidth::W1));
-    };
-    pack::open(body, info).or_else(|error| match &description.request_wrapped {
-        Some(wrapped) => pack::open(body, wrapped).map_err(|_| error),
-        None => Err(error),
-    })
 }
 
 /// Returns true if the response to this request must contain its type literal.
 fn requires_literal(body: &[u8]) -> bool {
     body.is_empty() || pack::carries_literal(body)
-}
-
-fn encode_request(out: &mut Vec<u8>, method: Method, longest: usize, put: impl FnOnce(&mut pack::PayloadWriter<'_>)) {
-    if let Some(info) = method.request_type() {
-        pack::encode(out, info, false, longest, put);
-    }
 }
 
 #[cfg(test)]
@@ -533,25 +500,27 @@ mod tests {
         let keys: Vec<Text<'_>> = ["a", "b", "c"].map(Text::from).to_vec();
         let mut body = Vec::new();
         let longest = keys.longest();
-        encode_request(&mut body, Method::BatchExistKey, longest, |packer| {
+        let layout = |method: Method| method.layout(Release::LATEST).expect("all methods");
+        layout(Method::BatchExistKey).encode_request(&mut body, false, longest, |packer| {
             keys.put(packer);
             Text::from("t").put(packer);
         });
-        assert_eq!(outline::keys(Method::BatchExistKey, &body), 3);
-        assert_eq!(outline::keys(Method::ServiceReady, &[]), 0);
-        assert_eq!(outline::keys(Method::ExistKey, b"nonsense"), 0);
+        let found = |method, body| outline::keys(method, layout(method), body);
+        assert_eq!(found(Method::BatchExistKey, &body), 3);
+        assert_eq!(found(Method::ServiceReady, &[]), 0);
+        assert_eq!(found(Method::ExistKey, b"nonsense"), 0);
         let result = |answer: Vec<Expected<bool>>| {
             let mut out = Vec::new();
-            let info = Method::BatchExistKey.response_type();
-            pack::encode(&mut out, info, false, answer.longest(), |packer| answer.put(packer));
-            outline::result(Method::BatchExistKey, &out)
+            let layout = layout(Method::BatchExistKey);
+            pack::encode(&mut out, layout.response(), false, answer.longest(), |packer| answer.put(packer));
+            outline::result(Method::BatchExistKey, layout, &out)
         };
         assert_eq!(result(vec![Ok(true), Ok(false)]), "ok");
         let missing = ErrorCode::OBJECT_NOT_FOUND;
         assert_eq!(result(vec![Ok(true), Err(missing), Err(missing)]), format!("2 of 3 failed, first {missing}"));
         let mut out = Vec::new();
-        let (info, answer) = (Method::ExistKey.response_type(), Expected::<bool>::Err(missing));
-        pack::encode(&mut out, info, false, answer.longest(), |packer| answer.put(packer));
-        assert_eq!(outline::result(Method::ExistKey, &out), missing.to_string());
+        let (layout, answer) = (layout(Method::ExistKey), Expected::<bool>::Err(missing));
+        pack::encode(&mut out, layout.response(), false, answer.longest(), |packer| answer.put(packer));
+        assert_eq!(outline::result(Method::ExistKey, layout, &out), missing.to_string());
     }
 }

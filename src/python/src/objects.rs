@@ -262,7 +262,7 @@ fn single<T>(values: Vec<T>) -> Vec<Vec<T>> {
 pub(crate) fn replica_clear(session: &Session, keys: &[ObjectKey], segment: &str) -> Vec<String> {
     let cleared = flat(session.run(async |client| {
         let texts = keys.iter().map(|key| key.as_bytes().into()).collect();
-        let cleared = client.master().batch_replica_clear(texts, client.id(), segment.into()).await?;
+        let cleared = client.master().batch_replica_clear(texts, client.id(), segment.into(), client.tenant()).await?;
         cleared.map_err(|code| StoreError::Refused { what: "BatchReplicaClear", code })
     }));
     match cleared {

@@ -2,6 +2,7 @@
 
 use mcctl::engine::wire::frame::{self, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader, ResponseHeader};
 use mcctl::engine::wire::method::{Method, transcode};
+use mcctl::engine::wire::{MethodLayout, Release};
 
 /// Target: the frames of one connection, read first as the server reads requests, then as a client
 /// reads responses.
@@ -12,7 +13,10 @@ pub fn stream(mut data: &[u8]) {
         assert_eq!(RequestHeader::decode(&header.encode()).ok(), Some(header));
         let Some((body, rest)) = rest.split_at_checked(header.length as usize) else { break };
         if let Some(method) = Method::from_id(header.function_id) {
-            check_round_trip(method, body, transcode::request);
+            let releases = method.releases_of_request(body);
+            releases.iter().filter_map(|release| method.layout(release)).for_each(|layout| {
+                check_round_trip(method, layout, body, transcode::request);
+            });
         }
         let Some(rest) = rest.get(header.attachment as usize..) else { break };
         data = rest;
@@ -25,22 +29,30 @@ pub fn stream(mut data: &[u8]) {
     }
 }
 
-/// Target: the arguments of one method. The first byte selects the method. The type hash is
-/// inserted, so that inputs pass that check.
+/// Target: the arguments of one method. The first byte selects the method, and its arguments are
+/// decoded as those of every release. The type hash is inserted, so that inputs pass that check.
 pub fn request(data: &[u8]) {
     let Some((method, args)) = pick(data) else { return };
-    let body = match method.request_type() {
-        Some(info) => [&info.hash().to_le_bytes(), args].concat(),
-        None => args.to_vec(),
-    };
-    check_round_trip(method, &body, transcode::request);
+    for layout in layouts(method) {
+        let body = match layout.request() {
+            Some(info) => [&info.hash().to_le_bytes(), args].concat(),
+            None => args.to_vec(),
+        };
+        check_round_trip(method, layout, &body, transcode::request);
+    }
+}
+
+fn layouts(method: Method) -> impl Iterator<Item = &'static MethodLayout> {
+    Release::ALL.iter().filter_map(move |release| method.layout(*release))
 }
 
 /// Target: the response of one method, selected in the same way.
 pub fn response(data: &[u8]) {
     let Some((method, answer)) = pick(data) else { return };
-    let body = [&method.response_type().hash().to_le_bytes(), answer].concat();
-    check_round_trip(method, &body, transcode::response);
+    for layout in layouts(method) {
+        let body = [&layout.response().hash().to_le_bytes(), answer].concat();
+        check_round_trip(method, layout, &body, transcode::response);
+    }
 }
 
 fn pick(data: &[u8]) -> Option<(Method, &[u8])> {
@@ -51,13 +63,16 @@ fn pick(data: &[u8]) -> Option<(Method, &[u8])> {
 /// Encodes what `body` decodes to, and checks that this decodes to the same value.
 fn check_round_trip<E>(
     method: Method,
+    layout: &MethodLayout,
     body: &[u8],
-    transcode: impl Fn(Method, &[u8], bool) -> Result<(String, Vec<u8>), E>,
+    transcode: impl Fn(Method, &MethodLayout, &[u8], bool) -> Result<(String, Vec<u8>), E>,
 ) {
-    let Ok((shown, written)) = transcode(method, body, false) else { return };
-    let Ok((shown_after, with_literal)) = transcode(method, &written, true) else {
-        panic!("{method:?}: no round trip")
+    let release = layout.release();
+    let Ok((shown, written)) = transcode(method, layout, body, false) else { return };
+    let Ok((shown_after, with_literal)) = transcode(method, layout, &written, true) else {
+        panic!("{method:?} in {release}: no round trip")
     };
     assert_eq!(shown, shown_after);
-    assert!(transcode(method, &with_literal, false).is_ok(), "{method:?}: no round trip with the type literal");
+    let again = transcode(method, layout, &with_literal, false);
+    assert!(again.is_ok(), "{method:?} in {release}: no round trip with the type literal");
 }

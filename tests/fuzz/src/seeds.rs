@@ -1,5 +1,6 @@
 //! Seeds, made of the captured bytes in `fixtures`.
 
+use mcctl::engine::wire::Release;
 use mcctl::engine::wire::frame::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES, RequestHeader};
 use mcctl::engine::wire::method::Method;
 
@@ -8,7 +9,9 @@ use super::fixtures;
 /// The frames of every RPC capture, with the direction: true is client to master.
 fn frames() -> Vec<(bool, Vec<u8>)> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(fixtures().join("wire/0.3.13.post1")).expect("fixtures/wire exists") {
+    let releases = Release::ALL.iter().map(|release| fixtures().join("wire").join(release.name()));
+    let files = releases.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+    for entry in files {
         let path = entry.expect("it can be listed").path();
         if path.extension().is_none_or(|e| e != "hex") {
             continue;
@@ -59,7 +62,8 @@ pub fn rpc_responses() -> Vec<Vec<u8>> {
     for (_, frame) in frames().iter().filter(|(from_client, _)| !*from_client) {
         let Some(body) = frame.get(RESPONSE_HEADER_BYTES..).filter(|b| b.len() >= 4) else { continue };
         let hash = u32::from_le_bytes([body[0], body[1], body[2], body[3]]) & !1;
-        for method in Method::ALL.iter().filter(|m| m.response_type().hash() & !1 == hash) {
+        let is_of = |method: &&Method| !method.releases_of_response(&hash.to_le_bytes()).is_empty();
+        for method in Method::ALL.iter().filter(is_of) {
             out.push([&[index(*method)], &body[4..]].concat());
         }
     }

@@ -8,6 +8,7 @@ mod live;
 mod load;
 mod rpc;
 mod seeds;
+mod traces;
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     ("load_answer", load::answer, load::answer_seeds),
     ("load_stream", load::stream, load::stream_seeds),
     ("ha_stream", ha::stream, ha::stream_seeds),
+    ("trace", traces::read, traces::seeds),
     ("http_query", http_query, || vec![b"key=mooncake%2Fram%2F127.0.0.1%3A12345&x=+%zz".to_vec()]),
 ];
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::service::Service;
 use super::{Run, command, finish, mcctl};
+use mcctl::engine::wire::types::SliceLength;
 
 /// A store, and its environment.
 pub struct Store {
@@ -262,7 +263,9 @@ pub fn begin_put(at: &str, key: &str) {
             at.parse::<HostPort>().expect("an address"),
             Timeouts::default(),
         ));
-        calls.put_start(ClientId(1, 2), key.into(), 100, ReplicateConfig::default(), "default".into()).await
+        calls
+            .put_start(ClientId(1, 2), key.into(), SliceLength(100), ReplicateConfig::default(), "default".into())
+            .await
     });
     started.expect("answered").expect("there is room");
 }

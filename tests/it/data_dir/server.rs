@@ -20,8 +20,10 @@ use mcctl::engine::wire::types::{ClientStatus, ObjectMeta, ReplicaType, Replicat
 use mcctl::engine::wire::{MasterCalls, Text};
 
 use crate::peer::process::{PATIENCE, in_time, wait_until_async};
+use mcctl::engine::wire::types::SliceLength;
+use mcctl::engine::wire::types::Tenant;
 
-const T: Text<'static> = Text(b"default");
+const T: Tenant<'static> = Tenant::DEFAULT;
 const NODE: ClientId = ClientId(1, 1);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -77,7 +79,7 @@ impl Running {
     }
 
     async fn put(&self, key: &str) -> Result<(), CallError> {
-        let started = self.calls.put_start(NODE, key.into(), 100, ReplicateConfig::default(), T).await?;
+        let started = self.calls.put_start(NODE, key.into(), SliceLength(100), ReplicateConfig::default(), T).await?;
         assert!(started.is_ok(), "{key}: {started:?}");
         let object = ObjectMeta { key: key.into(), object_checksum: None };
         assert_eq!(self.calls.put_end(NODE, object, ReplicaType::ALL, T).await?, Ok(()));
@@ -154,7 +156,8 @@ async fn restored_memory_is_held_after_a_power_loss_but_not_after_a_clean_end() 
     let third = on(&disk, options(SyncMode::default())).await;
     assert_eq!(third.ping().await, ClientStatus::OK);
     assert!(third.has("k").await && third.has("after a clean end").await);
-    let refused = third.calls.put_start(NODE, "held".into(), 100, ReplicateConfig::default(), T).await.unwrap();
+    let refused =
+        third.calls.put_start(NODE, "held".into(), SliceLength(100), ReplicateConfig::default(), T).await.unwrap();
     assert_eq!(refused.unwrap_err(), ErrorCode::NO_AVAILABLE_HANDLE);
 }
 
@@ -209,7 +212,11 @@ async fn a_batch_with_the_longest_keys_fits_into_the_log() {
     let names: Vec<String> = (0..count).map(|n| format!("{}{n:04}", "k".repeat(KEY_BYTES_MAX - 4))).collect();
     let keys: Vec<Text<'_>> = names.iter().map(|name| name.as_str().into()).collect();
     let config = ReplicateConfig::default();
-    let started = master.server.handle().call(|call| call.batch_put_start(NODE, keys, vec![100; count], config, T)).0;
+    let started = master
+        .server
+        .handle()
+        .call(|call| call.batch_put_start(NODE, keys, vec![SliceLength(100); count], config, T))
+        .0;
     assert!(started.iter().all(Result::is_ok));
     assert!(in_time("a put", master.put("k")).await.is_ok());
     let disk = disk.crash(Crash::Kill);

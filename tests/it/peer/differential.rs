@@ -17,6 +17,7 @@ use mcctl::engine::wire::{MasterCalls, Text};
 
 use super::cluster::{Make, Master};
 use super::payload::payload;
+use mcctl::engine::wire::types::{SliceLength, Tenant};
 
 type Calls = MasterCalls<RpcClient<RealEnv>>;
 const DAY_MS: u64 = 86_400_000;
@@ -136,8 +137,8 @@ impl Pair {
         let key_text = name(dice.below(10));
         let key = Text::from(key_text.as_str());
         let writer = client(dice.below(3));
-        let tenant = Text::from(dice.of(&["default", "default", "", "other"]));
-        let size = dice.of(&[1, 100, 100, 4096, 4096, 65_537, 1 << 20, 0]);
+        let tenant = Tenant::from(dice.of(&["default", "default", "", "other"]));
+        let size = SliceLength(dice.of(&[1, 100, 100, 4096, 4096, 65_537, 1 << 20, 0]));
         let kind =
             dice.of(&[ReplicaType::ALL, ReplicaType::ALL, ReplicaType::ALL, ReplicaType::MEMORY, ReplicaType::DISK]);
         let force = dice.below(2) == 0;
@@ -147,9 +148,9 @@ impl Pair {
         let keys: Vec<Text<'_>> = names.iter().map(|n| Text::from(n.as_str())).collect();
         let objects: Vec<ObjectMeta<'_>> =
             keys.iter().map(|k| ObjectMeta { key: *k, object_checksum: checksum }).collect();
-        let mut sizes: Vec<u64> = keys.iter().map(|_| size).collect();
+        let mut sizes: Vec<SliceLength> = keys.iter().map(|_| size).collect();
         if dice.below(10) == 0 {
-            sizes.push(5);
+            sizes.push(SliceLength(5));
         }
         let c = config(dice);
         let pattern = dice.of(&["key/1", "^key", "[0-4]$", "((", "nothing", "key/(2|3)", "KEY"]);
@@ -158,7 +159,7 @@ impl Pair {
             0..8 => {
                 both!(
                     self,
-                    format!("PutStart({key_text}, {size}, {writer}, {c:?})"),
+                    format!("PutStart({key_text}, {size:?}, {writer}, {c:?})"),
                     put_start(writer, key, size, c, tenant)
                 )
             }
@@ -173,7 +174,7 @@ impl Pair {
             22..26 => both!(self, format!("Remove({key_text}, {force})"), remove(key, force, tenant)),
             26..29 => both!(
                 self,
-                format!("UpsertStart({key_text}, {size}, {writer}, {c:?})"),
+                format!("UpsertStart({key_text}, {size:?}, {writer}, {c:?})"),
                 upsert_start(writer, key, size, c, tenant)
             ),
             29..31 => {
@@ -324,7 +325,7 @@ async fn filled(calls: &Calls, sizes: impl Iterator<Item = u64>) -> f64 {
         let key = format!("fill/{i}");
         let key = Text::from(key.as_str());
         let hard = ReplicateConfig { with_hard_pin: true, ..ReplicateConfig::default() };
-        match calls.put_start(client(0), key, size, hard, "default".into()).await.unwrap() {
+        match calls.put_start(client(0), key, SliceLength(size), hard, "default".into()).await.unwrap() {
             Ok(_) => total += size,
             Err(code) => {
                 assert_eq!(code, ErrorCode(-200));
@@ -416,8 +417,10 @@ async fn placements(make: Make, strategy: &str, only_together: bool) -> Vec<(Str
                 with_hard_pin: true,
                 ..ReplicateConfig::default()
             };
-            let put =
-                calls.put_start(client(who), key.as_str().into(), 1 << 20, config, "default".into()).await.unwrap();
+            let put = calls
+                .put_start(client(who), key.as_str().into(), SliceLength(1 << 20), config, "default".into())
+                .await
+                .unwrap();
             let placed_on = put.ok().map(|replicas| match &replicas[0].location {
                 ReplicaLocation::Memory(buffer) => {
                     let segment = buffer.transport_endpoint.to_string();

@@ -19,6 +19,7 @@ use super::cluster::{Cluster, Make, Metadata};
 use super::payload::payload;
 use super::process::{PATIENCE, Process, free_port, http_get, run, wait_until_async};
 use super::wheel::{mcctl, wheel};
+use mcctl::engine::wire::types::{SliceLength, Tenant};
 
 const MIB: usize = 1 << 20;
 
@@ -268,11 +269,16 @@ async fn late_bytes_arrive(node: Make, release_s: u64) -> bool {
     assert!(timed_out.may_still_land(), "{timed_out}");
     // Fill the rest of the memory with other objects.
     let room = async |key: String| {
-        let started =
-            client.master().put_start(client.id(), Text(key.as_bytes()), MIB as u64, pinned.clone(), Text(b""));
+        let started = client.master().put_start(
+            client.id(),
+            Text(key.as_bytes()),
+            SliceLength(MIB as u64),
+            pinned.clone(),
+            Tenant(Text(b"")),
+        );
         let replicas = started.await.unwrap()?;
         let end = ObjectMeta { key: Text(key.as_bytes()), object_checksum: None };
-        client.master().put_end(client.id(), end, ReplicaType::ALL, Text(b"")).await.unwrap().unwrap();
+        client.master().put_end(client.id(), end, ReplicaType::ALL, Tenant(Text(b""))).await.unwrap().unwrap();
         match &replicas[0].location {
             ReplicaLocation::Memory(buffer) => Ok::<u64, ErrorCode>(buffer.buffer_address),
             other => panic!("{other:?}"),

@@ -13,11 +13,18 @@ use tokio::sync::watch;
 
 use super::Ready;
 use crate::peer::process::PATIENCE;
+use mcctl::engine::wire::Release;
+use mcctl::engine::wire::types::SliceLength;
 
 type Leader = watch::Sender<Option<HostPort>>;
 
 async fn server(name: &'static str) -> RpcServer {
-    let config = ServerConfig { listen: HostPort::new("127.0.0.1", 0), threads: 1, idle_timeout: None };
+    let config = ServerConfig {
+        listen: HostPort::new("127.0.0.1", 0),
+        threads: 1,
+        idle_timeout: None,
+        client_release: Release::LATEST,
+    };
     RpcServer::start(config, RealEnv::new(), Arc::new(Ready(name))).await.unwrap()
 }
 
@@ -32,7 +39,7 @@ fn client(first: Option<HostPort>, limit: Duration) -> (Leader, MasterCalls<RpcC
 }
 
 async fn name(calls: &MasterCalls<RpcClient<RealEnv>>) -> String {
-    calls.service_ready().await.unwrap().unwrap().to_string_lossy().into_owned()
+    calls.service_ready().await.unwrap().unwrap().to_string()
 }
 
 /// Sets the leader a little later.
@@ -75,12 +82,15 @@ async fn a_call_without_a_leader_ends_with_its_timeout() {
 async fn an_idempotent_call_is_repeated_at_the_new_leader() {
     // The first server accepts connections and does not answer.
     let hung = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let second = server("2").await;
-    let (leader, calls) = client(at(hung.local_addr().unwrap().port()), PATIENCE);
+    let [first, second] = [server("1").await, server("2").await];
+    let (leader, calls) = client(at(first.port()), PATIENCE);
+    // The release of the servers is known.
+    assert_eq!(name(&calls).await, "1");
+    leader.send(at(hung.local_addr().unwrap().port())).unwrap();
     later(leader, at(second.port()));
-    let put = calls.put_start(ClientId(1, 1), "k".into(), 1, ReplicateConfig::default(), "default".into());
+    let put = calls.put_start(ClientId(1, 1), "k".into(), SliceLength(1), ReplicateConfig::default(), "default".into());
     let (ready, put) = tokio::join!(calls.service_ready(), put);
-    assert_eq!(ready.unwrap().unwrap().to_string_lossy(), "2");
+    assert_eq!(ready.unwrap().unwrap().to_string(), "2");
     let error = put.expect_err("it may have been executed");
     assert!(matches!(&error, CallError::Closed { why: ConnectionError::LeaderChanged, .. }), "{error}");
 }

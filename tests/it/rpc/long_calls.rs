@@ -8,12 +8,13 @@ use std::time::Duration;
 use mcctl::engine::base::{ErrorCode, HostPort};
 use mcctl::engine::env::{Env, RealEnv};
 use mcctl::engine::rpc::connection::LONG_CALLS_MAX;
-use mcctl::engine::rpc::{Receipt, RpcClient, RpcServer, RpcService, ServerConfig, Timeouts};
+use mcctl::engine::rpc::{Receipt, RpcCall, RpcClient, RpcServer, RpcService, ServerConfig, Timeouts};
 use mcctl::engine::wire::pack::{self, DecodeError, Wire};
 use mcctl::engine::wire::{MasterCalls, Method};
 
 use super::Ready;
 use crate::peer::process::{PATIENCE, wait_until_async};
+use mcctl::engine::wire::Release;
 
 /// The result of `RemoveAll`.
 const REMOVED: i64 = 7;
@@ -36,16 +37,19 @@ impl Gated {
 }
 
 impl RpcService for Gated {
-    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+    fn answer(&self, call: RpcCall<'_>, out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+        let RpcCall { method, layout, .. } = call;
         if matches!(method, Method::RemoveAll | Method::ExistKey) {
             self.begun.fetch_add(1, Ordering::SeqCst);
             self.release.lock().unwrap().recv_timeout(PATIENCE).expect("the test releases the call");
         }
         if method == Method::RemoveAll {
-            pack::encode(out, method.response_type(), false, REMOVED.longest(), |packer| REMOVED.put(packer));
+            pack::encode(out, layout.response(), false, REMOVED.longest(), |packer| REMOVED.put(packer));
             return Ok(Receipt::default());
         }
-        Ready("2.0.0").answer(peer, Method::ServiceReady, body, out)
+        let method = Method::ServiceReady;
+        let layout = method.layout(layout.release()).expect("all releases have it");
+        Ready("2.0.0").answer(RpcCall { method, layout, ..call }, out)
     }
 
     fn is_long(&self, method: Method) -> bool {
@@ -54,7 +58,12 @@ impl RpcService for Gated {
 }
 
 async fn serve(service: Arc<Gated>) -> RpcServer {
-    let config = ServerConfig { listen: HostPort::new("127.0.0.1", 0), threads: 1, idle_timeout: None };
+    let config = ServerConfig {
+        listen: HostPort::new("127.0.0.1", 0),
+        threads: 1,
+        idle_timeout: None,
+        client_release: Release::LATEST,
+    };
     RpcServer::start(config, RealEnv::new(), service).await.unwrap()
 }
 

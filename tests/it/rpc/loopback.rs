@@ -11,9 +11,11 @@ use mcctl::engine::wire::{MasterCalls, Method};
 
 use super::Ready;
 use crate::peer::process::PATIENCE;
+use mcctl::engine::wire::Release;
 
 async fn server(idle_timeout: Option<Duration>) -> RpcServer {
-    let config = ServerConfig { listen: HostPort::new("127.0.0.1", 0), threads: 2, idle_timeout };
+    let listen = HostPort::new("127.0.0.1", 0);
+    let config = ServerConfig { listen, threads: 2, idle_timeout, client_release: Release::LATEST };
     RpcServer::start(config, RealEnv::new(), Arc::new(Ready("2.0.0"))).await.unwrap()
 }
 
@@ -35,7 +37,7 @@ async fn hundreds_of_concurrent_calls_share_a_connection() {
         })
         .collect();
     for call in calls {
-        assert_eq!(call.await.unwrap().unwrap().unwrap().to_string_lossy(), "2.0.0");
+        assert_eq!(call.await.unwrap().unwrap().unwrap().to_string(), "2.0.0");
     }
     assert_eq!(server.connections(), 1);
     server.stop().await;
@@ -62,7 +64,12 @@ async fn a_client_reconnects_to_a_restarted_server() {
     first.stop().await;
     let error = client.service_ready().await.expect_err("the server is stopped");
     assert_eq!((error.code(), client.0.losses()), (ErrorCode::RPC_FAIL, 1));
-    let config = ServerConfig { listen: HostPort::new("127.0.0.1", port), threads: 1, idle_timeout: None };
+    let config = ServerConfig {
+        listen: HostPort::new("127.0.0.1", port),
+        threads: 1,
+        idle_timeout: None,
+        client_release: Release::LATEST,
+    };
     let _second = RpcServer::start(config, RealEnv::new(), Arc::new(Ready("2.0.0"))).await.unwrap();
     client.service_ready().await.unwrap().unwrap();
     assert_eq!(client.0.losses(), 1);
@@ -71,7 +78,12 @@ async fn a_client_reconnects_to_a_restarted_server() {
 #[tokio::test]
 async fn a_port_in_use_is_an_error_with_the_address() {
     let first = server(None).await;
-    let config = ServerConfig { listen: HostPort::new("127.0.0.1", first.port()), threads: 1, idle_timeout: None };
+    let config = ServerConfig {
+        listen: HostPort::new("127.0.0.1", first.port()),
+        threads: 1,
+        idle_timeout: None,
+        client_release: Release::LATEST,
+    };
     let error = RpcServer::start(config, RealEnv::new(), Arc::new(Ready("")))
         .await
         .err()

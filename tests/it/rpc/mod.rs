@@ -5,7 +5,7 @@ mod long_calls;
 mod loopback;
 mod sim;
 
-use mcctl::engine::rpc::{Receipt, RpcService};
+use mcctl::engine::rpc::{Receipt, RpcCall, RpcService};
 use mcctl::engine::wire::pack::{self, DecodeError, Text, TextBuf, Wire};
 use mcctl::engine::wire::{Expected, Method};
 
@@ -13,12 +13,14 @@ use mcctl::engine::wire::{Expected, Method};
 pub struct Ready(pub &'static str);
 
 impl RpcService for Ready {
-    fn answer(&self, _peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+    fn answer(&self, call: RpcCall<'_>, out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+        let RpcCall { method, layout, body, .. } = call;
         if method != Method::ServiceReady {
-            return pack::decode::<Text<'_>>(body, &pack::TypeInfo::of::<TextBuf>()).map(|_| Receipt::default());
+            let text = pack::TypeInfo::of::<TextBuf>(layout.release());
+            return pack::decode::<Text<'_>>(body, &text).map(|_| Receipt::default());
         }
         let answer: Expected<TextBuf> = Ok(TextBuf::from(self.0));
-        pack::encode(out, method.response_type(), false, answer.longest(), |packer| answer.put(packer));
+        pack::encode(out, layout.response(), false, answer.longest(), |packer| answer.put(packer));
         Ok(Receipt::default())
     }
 }

@@ -14,6 +14,7 @@ use turmoil::net::TcpStream;
 
 use super::Ready;
 use crate::sim::SimEnv;
+use mcctl::engine::wire::Release;
 
 fn simulation(seed: u64) -> turmoil::Sim<'static> {
     let mut sim = turmoil::Builder::new()
@@ -23,7 +24,12 @@ fn simulation(seed: u64) -> turmoil::Sim<'static> {
         .max_message_latency(Duration::from_millis(20))
         .build();
     sim.host("master", || async {
-        let config = ServerConfig { listen: HostPort::new("0.0.0.0", 50051), threads: 0, idle_timeout: None };
+        let config = ServerConfig {
+            listen: HostPort::new("0.0.0.0", 50051),
+            threads: 0,
+            idle_timeout: None,
+            client_release: Release::LATEST,
+        };
         let _server = RpcServer::start(config, SimEnv::new(1), Arc::new(Ready("2.0.0"))).await?;
         std::future::pending::<()>().await;
         Ok(())

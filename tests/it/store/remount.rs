@@ -14,6 +14,7 @@ use mcctl::engine::transfer::{Op, OpKind, RemoteAddr};
 use mcctl::engine::wire::types::{BufferDescriptor, ReplicaDescriptor, ReplicaLocation};
 
 use super::*;
+use mcctl::engine::wire::types::SliceLength;
 
 /// A master with other settings.
 async fn master_with(port: u16, change: impl Fn(&mut MasterConfig)) -> MasterServer<RealEnv> {
@@ -42,7 +43,13 @@ async fn careless_master(port: u16) -> MasterServer<RealEnv> {
 pub(crate) async fn put_start(client: &StoreClient<RealEnv>, name: &str, bytes: usize) -> BufferDescriptor {
     let sizes = vec![bytes as u64];
     let config = ReplicateConfig::default();
-    let started = client.master().batch_put_start(client.id(), vec![name.into()], sizes, config, "default".into());
+    let started = client.master().batch_put_start(
+        client.id(),
+        vec![name.into()],
+        sizes.into_iter().map(SliceLength).collect(),
+        config,
+        "default".into(),
+    );
     memory_of(&started.await.unwrap().pop().unwrap().unwrap())
 }
 

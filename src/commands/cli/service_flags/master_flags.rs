@@ -10,6 +10,7 @@ use crate::commands::cli::service_flags::COMMON;
 use crate::commands::cli::service_flags::access_flags;
 use crate::commands::cli::unknown_key::STRICT;
 use crate::engine::upstream::{master_flag, mooncake_series};
+use crate::engine::wire::Release;
 
 /// Upper bound for thread counts. More threads than CPUs would only use more memory.
 const THREADS_MAX: u64 = 1024;
@@ -74,6 +75,13 @@ const RPC: &[FlagSpec] = &[
         .not_in_file("use rpc_thread_num"),
     flag("rpc_conn_timeout_seconds", "Close a connection after this many idle seconds; 0 means never"),
     flag("rpc_enable_tcp_no_delay", "Set TCP_NODELAY").no_effect("it is always set"),
+    own_flag(
+        "client_release",
+        ValueKind::Text,
+        Release::LATEST.name(),
+        "Mooncake release of a client that has not shown it yet, 0.3.6.post1 to 0.3.14. Set it if all clients run an older one",
+    )
+    .value("VERSION"),
 ];
 
 const ADMIN: &[FlagSpec] = &[
@@ -329,12 +337,12 @@ mod tests {
 
     use super::*;
     use crate::engine::lint::MCCTL_FLAGS;
-    use crate::engine::upstream::{LIBRARY_FLAGS, MASTER_FLAGS, Release, UpstreamFlag};
+    use crate::engine::upstream::{DeployedRelease, LIBRARY_FLAGS, MASTER_FLAGS, UpstreamFlag};
 
     /// All flags of the tested release except the help flags of gflags, which the parser handles.
     fn upstream() -> impl Iterator<Item = &'static UpstreamFlag> {
         let is_help = |flag: &UpstreamFlag| flag.name.starts_with("help") || flag.name == "version";
-        let flags = MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).filter(|flag| Release::TESTED.has(flag.since));
+        let flags = MASTER_FLAGS.iter().chain(LIBRARY_FLAGS).filter(|flag| DeployedRelease::TESTED.has(flag.since));
         flags.filter(move |flag| !is_help(flag))
     }
 

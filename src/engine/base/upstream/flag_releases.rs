@@ -114,7 +114,7 @@ impl FlagReleases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::{CLIENT_FLAGS, MASTER_FLAGS, Release, sglang};
+    use crate::upstream::{CLIENT_FLAGS, DeployedRelease, MASTER_FLAGS, sglang};
 
     #[test]
     fn the_lists_agree_with_the_flags_of_the_tested_releases() {
@@ -125,7 +125,7 @@ mod tests {
                 .any(|name| SGLANG_RELEASES.presence(sglang::RELEASE, name) == FlagPresence::Present);
             assert!(is_listed, "{name}");
         }
-        for release in Release::ALL {
+        for release in DeployedRelease::ALL {
             for (table, flags) in [(&MASTER_RELEASES, MASTER_FLAGS), (&CLIENT_RELEASES, CLIENT_FLAGS)] {
                 for flag in flags {
                     let found = table.presence(release.text(), flag.name) == FlagPresence::Present;

@@ -21,6 +21,7 @@ mod master_flags;
 mod metrics;
 pub mod ports;
 pub mod python_client;
+mod release;
 mod releases;
 mod rest_routes;
 mod service_flags;
@@ -36,7 +37,8 @@ pub use flags::{FlagKind, UpstreamFlag, find, is_same};
 pub use library_flags::LIBRARY_FLAGS;
 pub use master_flags::{MASTER_FLAGS, master_flag};
 pub use metrics::{CLIENT_METRICS, MASTER_METRICS, MetricFamily, MetricType};
-pub use releases::{PROTOCOL_VERSION, Release, SERIES, UNTESTED_SINCE, is_older, mooncake_series};
+pub use release::{Release, Releases};
+pub use releases::{DeployedRelease, PROTOCOL_VERSION, SERIES, UNTESTED_SINCE, is_older, mooncake_series};
 pub use rest_routes::{ADMIN_ROUTES, CLIENT_ROUTES, HttpRoute, METADATA_ROUTES, STORE_ROUTES};
 pub use service_flags::{METADATA_SERVER_FLAGS, STORE_SERVICE_FLAGS};
 pub use variables::{

@@ -23,9 +23,9 @@ pub const PROTOCOL_VERSION: &str = "2.0.0";
 /// from here on.
 pub const UNTESTED_SINCE: &str = "0.3.14";
 
-/// A Mooncake release whose flags are known, in order.
+/// A Mooncake release that a deployment file can name, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Release {
+pub enum DeployedRelease {
     /// Lacks the flags that were added in 0.3.13.
     #[serde(rename = "0.3.12.post1")]
     V0_3_12Post1,
@@ -34,24 +34,24 @@ pub enum Release {
     V0_3_13Post1,
 }
 
-impl Default for Release {
-    fn default() -> Release {
-        Release::TESTED
+impl Default for DeployedRelease {
+    fn default() -> DeployedRelease {
+        DeployedRelease::TESTED
     }
 }
 
-impl Release {
+impl DeployedRelease {
     /// All known releases, oldest first.
-    pub const ALL: [Release; 2] = [Release::V0_3_12Post1, Release::V0_3_13Post1];
+    pub const ALL: [DeployedRelease; 2] = [DeployedRelease::V0_3_12Post1, DeployedRelease::V0_3_13Post1];
     /// The release that mcctl is tested with. Its programs have the flags and defaults of this
     /// release.
-    pub const TESTED: Release = Release::V0_3_13Post1;
+    pub const TESTED: DeployedRelease = DeployedRelease::V0_3_13Post1;
 
     /// The version string on PyPI.
     pub const fn text(self) -> &'static str {
         match self {
-            Release::V0_3_12Post1 => "0.3.12.post1",
-            Release::V0_3_13Post1 => "0.3.13.post1",
+            DeployedRelease::V0_3_12Post1 => "0.3.12.post1",
+            DeployedRelease::V0_3_13Post1 => "0.3.13.post1",
         }
     }
 
@@ -77,11 +77,11 @@ mod tests {
 
     #[test]
     fn the_tested_release_is_known_and_of_the_series() {
-        assert!(Release::ALL.contains(&Release::TESTED));
-        assert!(Release::TESTED.text().starts_with(SERIES));
-        assert!(Release::ALL.is_sorted());
-        assert!(is_older(Release::TESTED.text(), UNTESTED_SINCE));
-        for release in Release::ALL {
+        assert!(DeployedRelease::ALL.contains(&DeployedRelease::TESTED));
+        assert!(DeployedRelease::TESTED.text().starts_with(SERIES));
+        assert!(DeployedRelease::ALL.is_sorted());
+        assert!(is_older(DeployedRelease::TESTED.text(), UNTESTED_SINCE));
+        for release in DeployedRelease::ALL {
             assert_eq!(serde_json::to_value(release).ok(), Some(release.text().into()));
         }
     }

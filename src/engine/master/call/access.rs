@@ -6,7 +6,7 @@
 use crate::effect::Effects;
 use crate::restarted_writes::ConnectionId;
 use crate::state::MasterState;
-use mcctl_base::Mono;
+use mcctl_base::{ClientId, Mono};
 
 /// Access to the state and the current time.
 pub trait StateAccess {
@@ -15,6 +15,11 @@ pub trait StateAccess {
     /// The connection over which the call came.
     fn connection(&self) -> ConnectionId {
         ConnectionId::default()
+    }
+    /// The id of a client before 0.3.8, whose calls contain none: the same for all clients of a
+    /// host.
+    fn unnamed_client(&self) -> ClientId {
+        ClientId::default()
     }
     /// Lets waiting callers proceed. For use between two lock acquisitions within one call.
     fn yield_to_waiters(&mut self) {}

@@ -10,10 +10,10 @@ use crate::refusal::MasterRefusal;
 use crate::unsupported::UnsupportedResult;
 use mcctl_base::{ClientId, ErrorCode, SegmentId, TaskId};
 use mcctl_wire::types::{
-    CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, MoveStartResponse, NofSegment,
-    NofSegmentOwner, ObjectMeta, PingResponse, PromotionAllocStartResponse, QueryTaskResponse, ReplicaDescriptor,
-    ReplicaType, ReplicateConfig, Segment, SegmentStatus, StorageObjectMetadata, TaskAssignment, TaskCompleteRequest,
-    TierTaskItem,
+    CopyStartResponse, GetReplicaListResponse, GetStorageConfigResponse, GrantLeasePolicy, LeaseMode,
+    MoveStartResponse, NofSegment, NofSegmentOwner, ObjectMeta, PingResponse, PromotionAllocStartResponse,
+    QueryTaskResponse, ReplicaDescriptor, ReplicaType, ReplicateConfig, Segment, SegmentStatus, ServiceVersion,
+    SliceLength, StorageObjectMetadata, TaskAssignment, TaskCompleteRequest, Tenant, TierTaskItem, TierTasks,
 };
 use mcctl_wire::withdrawal::ReplicaWithdrawal;
 use mcctl_wire::{Expected, Map, MasterApi, Method, Text, TextBuf};
@@ -28,11 +28,11 @@ macro_rules! write_methods {
             &mut self,
             client_id: ClientId,
             key: Text<'a>,
-            slice_length: u64,
+            slice_length: SliceLength,
             config: ReplicateConfig,
-            _tenant: Text<'a>,
+            _tenant: Tenant<'a>,
         ) -> Expected<Vec<ReplicaDescriptor>> {
-            self.start(WriteFamily::$family, client_id, key, slice_length, &config)
+            self.start(WriteFamily::$family, client_id, key, slice_length.0, &config)
         }
 
         fn $end<'a>(
@@ -40,7 +40,7 @@ macro_rules! write_methods {
             client_id: ClientId,
             object: ObjectMeta<'a>,
             replica_type: ReplicaType,
-            _tenant: Text<'a>,
+            _tenant: Tenant<'a>,
         ) -> Expected<()> {
             self.end(client_id, &object, replica_type)
         }
@@ -50,7 +50,7 @@ macro_rules! write_methods {
             client_id: ClientId,
             key: Text<'a>,
             replica_type: ReplicaType,
-            _tenant: Text<'a>,
+            _tenant: Tenant<'a>,
         ) -> Expected<()> {
             self.revoke(client_id, key, replica_type)
         }
@@ -59,9 +59,9 @@ macro_rules! write_methods {
             &mut self,
             client_id: ClientId,
             keys: Vec<Text<'a>>,
-            slice_lengths: Vec<u64>,
+            slice_lengths: Vec<SliceLength>,
             config: ReplicateConfig,
-            _tenant: Text<'a>,
+            _tenant: Tenant<'a>,
         ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
             self.start_batch(WriteFamily::$family, client_id, &keys, &slice_lengths, &config)
         }
@@ -84,8 +84,8 @@ macro_rules! unsupported_methods {
 }
 
 impl<A: StateAccess> MasterApi for MasterCall<A> {
-    fn service_ready<'a>(&mut self) -> Expected<TextBuf> {
-        Ok(TextBuf(Bytes::from_static(PROTOCOL_VERSION.as_bytes())))
+    fn service_ready<'a>(&mut self) -> Expected<ServiceVersion> {
+        Ok(ServiceVersion(TextBuf(Bytes::from_static(PROTOCOL_VERSION.as_bytes()))))
     }
 
     fn get_storage_config<'a>(&mut self) -> Expected<GetStorageConfigResponse> {
@@ -103,25 +103,44 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         })
     }
 
-    fn exist_key<'a>(&mut self, key: Text<'a>, _tenant: Text<'a>) -> Expected<bool> {
+    fn exist_key<'a>(&mut self, key: Text<'a>, _tenant: Tenant<'a>) -> Expected<bool> {
         self.0.with_state(|state, now, _| {
             state.counters.exist_key.add(true);
             Ok(state.exist(now, key.0))
         })
     }
 
-    fn batch_exist_key<'a>(&mut self, keys: Vec<Text<'a>>, _tenant: Text<'a>) -> Vec<Expected<bool>> {
+    fn batch_exist_key<'a>(&mut self, keys: Vec<Text<'a>>, _tenant: Tenant<'a>) -> Vec<Expected<bool>> {
         self.batch(&keys, Some(|c| &mut c.batch_exist_key), |state, now, key, _| Ok(state.exist(now, key.0)))
     }
 
-    fn get_replica_list<'a>(&mut self, key: Text<'a>, _tenant: Text<'a>) -> Expected<GetReplicaListResponse> {
+    fn probe_key<'a>(&mut self, key: Text<'a>, _tenant: Tenant<'a>) -> Expected<bool> {
+        self.0.with_state(|state, _, _| Ok(state.contains_key(key.0)))
+    }
+
+    fn batch_probe_key<'a>(
+        &mut self,
+        policy: GrantLeasePolicy,
+        keys: Vec<Text<'a>>,
+        _tenant: Tenant<'a>,
+    ) -> Vec<Expected<bool>> {
+        self.batch(&keys, Some(|c| &mut c.batch_exist_key), |state, now, key, _| {
+            // A lease for every object that exists protects at least what the client asks for.
+            Ok(match policy.lease_mode {
+                LeaseMode::NONE => state.contains_key(key.0),
+                _ => state.exist(now, key.0),
+            })
+        })
+    }
+
+    fn get_replica_list<'a>(&mut self, key: Text<'a>, _tenant: Tenant<'a>) -> Expected<GetReplicaListResponse> {
         self.counted(|counters| &mut counters.get_replica_list, |state, now, _| state.replica_list(now, key.0))
     }
 
     fn batch_get_replica_list<'a>(
         &mut self,
         keys: Vec<Text<'a>>,
-        _tenant: Text<'a>,
+        _tenant: Tenant<'a>,
     ) -> Vec<Expected<GetReplicaListResponse>> {
         self.batch(&keys, Some(|c| &mut c.batch_get_replica_list), |state, now, key, _| state.replica_list(now, key.0))
     }
@@ -129,7 +148,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
     fn get_replica_list_by_regex<'a>(
         &mut self,
         regex: Text<'a>,
-        _tenant: Text<'a>,
+        _tenant: Tenant<'a>,
     ) -> Expected<Map<TextBuf, Vec<ReplicaDescriptor>>> {
         let pattern = KeyPattern::new(regex.0);
         self.count(|c| c.get_replica_list_by_regex.add(pattern.is_ok()));
@@ -149,7 +168,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         client_id: ClientId,
         objects: Vec<ObjectMeta<'a>>,
         replica_type: ReplicaType,
-        _tenant: Text<'a>,
+        _tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
         self.end_batch(WriteFamily::Put, client_id, &objects, replica_type)
     }
@@ -159,7 +178,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         client_id: ClientId,
         keys: Vec<Text<'a>>,
         replica_type: ReplicaType,
-        _tenant: Text<'a>,
+        _tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
         self.revoke_batch(WriteFamily::Put, client_id, &keys, replica_type)
     }
@@ -170,7 +189,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         &mut self,
         client_id: ClientId,
         objects: Vec<ObjectMeta<'a>>,
-        _tenant: Text<'a>,
+        _tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
         self.end_batch(WriteFamily::Upsert, client_id, &objects, ReplicaType::ALL)
     }
@@ -179,20 +198,20 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         &mut self,
         client_id: ClientId,
         keys: Vec<Text<'a>>,
-        _tenant: Text<'a>,
+        _tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
         self.revoke_batch(WriteFamily::Upsert, client_id, &keys, ReplicaType::ALL)
     }
 
-    fn remove<'a>(&mut self, key: Text<'a>, force: bool, _tenant: Text<'a>) -> Expected<()> {
+    fn remove<'a>(&mut self, key: Text<'a>, force: bool, _tenant: Tenant<'a>) -> Expected<()> {
         self.counted(|counters| &mut counters.remove, |state, now, _| state.remove(now, key.0, force))
     }
 
-    fn batch_remove<'a>(&mut self, keys: Vec<Text<'a>>, force: bool, _tenant: Text<'a>) -> Vec<Expected<()>> {
+    fn batch_remove<'a>(&mut self, keys: Vec<Text<'a>>, force: bool, _tenant: Tenant<'a>) -> Vec<Expected<()>> {
         self.batch(&keys, None, |state, now, key, _| state.remove(now, key.0, force))
     }
 
-    fn remove_by_regex<'a>(&mut self, regex: Text<'a>, force: bool, _tenant: Text<'a>) -> Expected<i64> {
+    fn remove_by_regex<'a>(&mut self, regex: Text<'a>, force: bool, _tenant: Tenant<'a>) -> Expected<i64> {
         let pattern = KeyPattern::new(regex.0);
         self.count(|c| c.remove_by_regex.add(pattern.is_ok()));
         let mut removed = 0;
@@ -200,7 +219,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         Ok(removed)
     }
 
-    fn remove_all<'a>(&mut self, force: bool, _tenant: Text<'a>) -> i64 {
+    fn remove_all<'a>(&mut self, force: bool, _tenant: Tenant<'a>) -> i64 {
         let mut walk = self.0.with_state(|state, _, _| {
             state.counters.remove_all.add(true);
             state.walk()
@@ -218,6 +237,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         keys: Vec<Text<'a>>,
         _client_id: ClientId,
         segment_name: Text<'a>,
+        _tenant: Tenant<'a>,
     ) -> Expected<Vec<TextBuf>> {
         let mut cleared = Vec::new();
         let damaged = ReplicaWithdrawal::parse(segment_name.0);
@@ -294,7 +314,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         &mut self,
         _client_id: ClientId,
         key: Text<'a>,
-        _tenant: Text<'a>,
+        _tenant: Tenant<'a>,
         replica_type: ReplicaType,
     ) -> Expected<()> {
         let answer =
@@ -307,7 +327,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         &mut self,
         _client_id: ClientId,
         keys: Vec<Text<'a>>,
-        _tenant: Text<'a>,
+        _tenant: Tenant<'a>,
         replica_type: ReplicaType,
     ) -> Vec<Expected<()>> {
         let unsupported = UnsupportedResult::of(Method::BatchEvictDiskReplica);
@@ -324,50 +344,50 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         ) -> (), None;
         unsupported_error QueryTask [query_task] fn query_task(_task_id: TaskId) -> QueryTaskResponse, None;
         unsupported_error CreateCopyTask [create_copy_task] fn create_copy_task(
-            key: Text<'a>, _tenant: Text<'a>, _targets: Vec<Text<'a>>
+            key: Text<'a>, _tenant: Tenant<'a>, _targets: Vec<Text<'a>>
         ) -> TaskId, Some(key);
         unsupported_error CreateMoveTask [create_move_task] fn create_move_task(
-            key: Text<'a>, _tenant: Text<'a>, _source: Text<'a>, _target: Text<'a>
+            key: Text<'a>, _tenant: Tenant<'a>, _source: Text<'a>, _target: Text<'a>
         ) -> TaskId, Some(key);
         unsupported_error CopyStart [copy_start] fn copy_start(
-            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>
+            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>
         ) -> CopyStartResponse, Some(key);
-        unsupported_result CopyEnd [copy_end] fn copy_end(_client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> (), Some(key);
-        unsupported_result CopyRevoke [copy_revoke] fn copy_revoke(_client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> (), Some(key);
+        unsupported_result CopyEnd [copy_end] fn copy_end(_client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>) -> (), Some(key);
+        unsupported_result CopyRevoke [copy_revoke] fn copy_revoke(_client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>) -> (), Some(key);
         unsupported_error MoveStart [move_start] fn move_start(
-            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _source: Text<'a>, _target: Text<'a>
+            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _source: Text<'a>, _target: Text<'a>
         ) -> MoveStartResponse, Some(key);
-        unsupported_result MoveEnd [move_end] fn move_end(_client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> (), Some(key);
-        unsupported_result MoveRevoke [move_revoke] fn move_revoke(_client_id: ClientId, key: Text<'a>, _tenant: Text<'a>) -> (), Some(key);
+        unsupported_result MoveEnd [move_end] fn move_end(_client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>) -> (), Some(key);
+        unsupported_result MoveRevoke [move_revoke] fn move_revoke(_client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>) -> (), Some(key);
         unsupported_error DynamicReplicaCopyStart fn dynamic_replica_copy_start(
-            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>,
+            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>,
             _lease_id: ClientId, _version_epoch: u64
         ) -> CopyStartResponse, Some(key);
         unsupported_result DynamicReplicaCopyEnd fn dynamic_replica_copy_end(
-            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _lease_id: ClientId, _version_epoch: u64
+            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _lease_id: ClientId, _version_epoch: u64
         ) -> (), Some(key);
         unsupported_result DynamicReplicaCopyRevoke fn dynamic_replica_copy_revoke(
-            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _lease_id: ClientId, _version_epoch: u64
+            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _lease_id: ClientId, _version_epoch: u64
         ) -> (), Some(key);
         unsupported_result MountLocalDiskSegment fn mount_local_disk_segment(_client_id: ClientId, _enable_offloading: bool) -> (), None;
         unsupported_result UnmountLocalDiskSegment fn unmount_local_disk_segment(_client_id: ClientId) -> (), None;
         unsupported_result OffloadObjectHeartbeat fn offload_object_heartbeat(
             _client_id: ClientId, _enable_offloading: bool
-        ) -> Vec<TierTaskItem>, None;
+        ) -> TierTasks, None;
         unsupported_result NotifyOffloadSuccess fn notify_offload_success(
             _client_id: ClientId, _items: Vec<TierTaskItem>, _metadata: Vec<StorageObjectMetadata>
         ) -> (), None;
         unsupported_result ReportSsdCapacity fn report_ssd_capacity(_client_id: ClientId, _bytes: i64) -> (), None;
         unsupported_result PollRemoveAll fn poll_remove_all(_client_id: ClientId) -> bool, None;
-        unsupported_result PromotionObjectHeartbeat fn promotion_object_heartbeat(_client_id: ClientId) -> Vec<TierTaskItem>, None;
+        unsupported_result PromotionObjectHeartbeat fn promotion_object_heartbeat(_client_id: ClientId) -> TierTasks, None;
         unsupported_error PromotionAllocStart fn promotion_alloc_start(
-            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>, _size: u64, _preferred_segments: Vec<Text<'a>>
+            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _size: u64, _preferred_segments: Vec<Text<'a>>
         ) -> PromotionAllocStartResponse, Some(key);
         unsupported_result NotifyPromotionSuccess fn notify_promotion_success(
-            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>
+            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>
         ) -> (), Some(key);
         unsupported_result NotifyPromotionFailure fn notify_promotion_failure(
-            _client_id: ClientId, key: Text<'a>, _tenant: Text<'a>
+            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>
         ) -> (), Some(key);
         unsupported_result MountNoFSegment fn mount_nof_segment(_segment: NofSegment, _client_id: ClientId) -> (), None;
         unsupported_result ReMountNoFSegment fn remount_nof_segment(_segments: Vec<NofSegment>, _client_id: ClientId) -> (), None;

@@ -12,7 +12,7 @@ use crate::refusal::MasterRefusal;
 use crate::restarted_writes::Caller;
 use crate::state::MasterState;
 use mcctl_base::{ClientId, Mono};
-use mcctl_wire::types::{ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig};
+use mcctl_wire::types::{ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig, SliceLength};
 use mcctl_wire::{Expected, Text};
 
 /// A family of write calls.
@@ -44,7 +44,12 @@ impl WriteFamily {
 
 impl<A: StateAccess> MasterCall<A> {
     fn caller(&self, client: ClientId) -> Caller {
-        Caller { client, connection: self.0.connection() }
+        Caller { client: self.writer(client), connection: self.0.connection() }
+    }
+
+    /// The client of a write; `client` is the default if the call contains none.
+    fn writer(&self, client: ClientId) -> ClientId {
+        if client == ClientId::default() { self.0.unnamed_client() } else { client }
     }
 
     /// Starts one write. Both families are counted as puts.
@@ -78,6 +83,7 @@ impl<A: StateAccess> MasterCall<A> {
 
     /// Revokes one write. The same for both families.
     pub(super) fn revoke(&mut self, client: ClientId, key: Text<'_>, kind: ReplicaType) -> Expected<()> {
+        let client = self.writer(client);
         self.counted(|counters| &mut counters.put_revoke, |state, now, _| state.put_revoke(now, client, key.0, kind))
     }
 
@@ -88,7 +94,7 @@ impl<A: StateAccess> MasterCall<A> {
         family: WriteFamily,
         client: ClientId,
         keys: &[Text<'_>],
-        lengths: &[u64],
+        lengths: &[SliceLength],
         config: &ReplicateConfig,
     ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
         let counter = family.counter(|counters| &mut counters.batch_put_start);
@@ -100,7 +106,7 @@ impl<A: StateAccess> MasterCall<A> {
         let by = self.caller(client);
         let mut options = self.0.with_state(|state, _, _| PutOptions::new(config, keys.len(), state.policy()));
         self.batch(keys, counter, |state, now, key, nth| {
-            let spec = PutSpec::new(key.0, lengths[nth], options.as_ref(), nth)?;
+            let spec = PutSpec::new(key.0, lengths[nth].0, options.as_ref(), nth)?;
             let replicas = family.start(state, now, by, &spec)?;
             if nth == 0
                 && config.prefer_alloc_in_same_node
@@ -139,6 +145,7 @@ impl<A: StateAccess> MasterCall<A> {
         kind: ReplicaType,
     ) -> Vec<Expected<()>> {
         let counter = family.counter(|counters| &mut counters.batch_put_revoke);
+        let client = self.writer(client);
         self.batch(keys, counter, |state, now, key, _| state.put_revoke(now, client, key.0, kind))
     }
 }

@@ -19,7 +19,7 @@ use crate::view::{
 };
 use mcctl_base::{ErrorCode, LatencySnapshot, Mono};
 use mcctl_election::ha::{HaRole, HandOverProblem};
-use mcctl_net::rpc::{CommitWait, Receipt, RpcLatency, RpcService, WorkerPolls};
+use mcctl_net::rpc::{ClientReleases, CommitWait, Receipt, RpcLatency, RpcService, WorkerPolls};
 use mcctl_sys::env::Env;
 use mcctl_wire::{MasterApi, Method};
 
@@ -33,11 +33,17 @@ pub struct MasterHandle<E> {
     pub(super) shared: Arc<MasterShared<E>>,
     pub(super) polls: WorkerPolls,
     pub(super) latency: RpcLatency,
+    pub(super) releases: ClientReleases,
 }
 
 impl<E> Clone for MasterHandle<E> {
     fn clone(&self) -> MasterHandle<E> {
-        MasterHandle { shared: self.shared.clone(), polls: self.polls.clone(), latency: self.latency.clone() }
+        MasterHandle {
+            shared: self.shared.clone(),
+            polls: self.polls.clone(),
+            latency: self.latency.clone(),
+            releases: self.releases.clone(),
+        }
     }
 }
 
@@ -111,6 +117,10 @@ impl<E: Env> AdminView for MasterHandle<E> {
 
     fn rpc_latency(&self) -> Vec<(Method, LatencySnapshot)> {
         self.latency.by_method()
+    }
+
+    fn client_releases(&self) -> Option<&ClientReleases> {
+        Some(&self.releases)
     }
 
     fn metrics(&self) -> (MasterCounters, MasterGauges) {

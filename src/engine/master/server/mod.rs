@@ -212,10 +212,11 @@ impl<E: Env> MasterServer<E> {
 
     /// Starts serving a state.
     async fn serve(config: MasterConfig, shared: Arc<MasterShared<E>>, env: E) -> Result<MasterServer<E>, MasterError> {
-        let server = ServerConfig { listen: config.listen, threads: config.threads, idle_timeout: config.idle_timeout };
+        let MasterConfig { listen, threads, idle_timeout, client_release, .. } = config;
+        let server = ServerConfig { listen, threads, idle_timeout, client_release };
         let rpc = RpcServer::start(server, env, shared.clone()).await?;
         let (stop, stopping) = watch::channel(false);
-        let handle = MasterHandle { shared, polls: rpc.polls(), latency: rpc.latency() };
+        let handle = MasterHandle { shared, polls: rpc.polls(), latency: rpc.latency(), releases: rpc.releases() };
         let mut background = JoinSet::new();
         background.spawn(run_ticker(handle.clone(), stopping));
         if let Some(log) = handle.shared.log.clone() {

@@ -9,10 +9,12 @@
 //! [`MasterServer::failed`](super::MasterServer::failed) ends the process.
 
 use std::cell::Cell;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use foldhash::fast::FixedState;
 use tokio::sync::{Notify, broadcast};
 
 use crate::call::MasterCall;
@@ -25,9 +27,9 @@ use crate::server::ha::{HaDisk, HaHub, NOT_SERVING};
 use crate::server::log::MasterLog;
 use crate::stall::StallDetector;
 use crate::state::MasterState;
-use mcctl_base::Mono;
+use mcctl_base::{ClientId, Mono};
 use mcctl_metadata::records::SharedTable;
-use mcctl_net::rpc::{AdmissionWait, CommitWait, Receipt, RpcService};
+use mcctl_net::rpc::{AdmissionWait, CommitWait, Receipt, RpcCall, RpcService};
 use mcctl_sys::env::Env;
 use mcctl_wire::method::dispatch;
 use mcctl_wire::{DecodeError, Method};
@@ -46,6 +48,9 @@ const LONG_LOCK: Duration = Duration::from_micros(500);
 
 /// Maximum age of a thread's processor-time reading.
 const CPU_MARK_INTERVAL: Duration = Duration::from_micros(250);
+
+/// The first half of the ids of clients whose calls contain none.
+const UNNAMED_CLIENT: u64 = u64::from_be_bytes(*b"no id   ");
 
 thread_local! {
     /// The time of the last reading of the thread's processor time, and its value.
@@ -270,8 +275,9 @@ impl<E: Env> MasterShared<E> {
 }
 
 impl<E: Env> RpcService for MasterShared<E> {
-    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
-        let (answered, receipt) = self.call(Some(peer), |call| dispatch(call, method, body, out));
+    fn answer(&self, request: RpcCall<'_>, out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+        let RpcCall { peer, method, layout, body } = request;
+        let (answered, receipt) = self.call(Some(peer), |call| dispatch(call, method, layout, body, out));
         answered.map(|()| receipt)
     }
 
@@ -318,6 +324,11 @@ impl<E: Env> StateAccess for LockedAccess<'_, E> {
 
     fn connection(&self) -> ConnectionId {
         ConnectionId::of(self.peer)
+    }
+
+    fn unnamed_client(&self) -> ClientId {
+        let host = self.peer.map(|peer| peer.rsplit_once(':').map_or(peer, |(host, _)| host));
+        ClientId(UNNAMED_CLIENT, FixedState::default().hash_one(host))
     }
 
     fn yield_to_waiters(&mut self) {

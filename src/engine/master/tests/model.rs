@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use mcctl_base::{ClientId, ErrorCode, Mono, SegmentId};
 use mcctl_master::{DirectAccess, Effects, MasterCall, MasterState, StorePolicy};
+use mcctl_wire::types::SliceLength;
+use mcctl_wire::types::Tenant;
 use mcctl_wire::types::{
     ClientStatus, ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaType, ReplicateConfig, Segment, SoftPinAction,
 };
-use mcctl_wire::{Expected, MasterApi, Text, TextBuf};
+use mcctl_wire::{Expected, MasterApi, TextBuf};
 use proptest::prelude::*;
 
-const T: Text<'static> = Text(b"default");
+const T: Tenant<'static> = Tenant::DEFAULT;
 const LEASE: u64 = 1_000;
 const CLIENT_TTL: u64 = 5_000;
 const DISCARD: u64 = 3_000;
@@ -392,7 +394,7 @@ impl Pair {
             Step::Clear { client, key } => {
                 let keys = name(key);
                 let cleared =
-                    self.call().batch_replica_clear(vec![keys.as_str().into()], ClientId(client, 0), "".into());
+                    self.call().batch_replica_clear(vec![keys.as_str().into()], ClientId(client, 0), "".into(), T);
                 let now = self.model.now;
                 let may = self.model.objects.get(&key).is_some_and(|o| !o.processing && o.lease <= now);
                 assert_eq!(cleared.map(|keys| keys.len()), Ok(usize::from(may)));
@@ -416,9 +418,9 @@ impl Pair {
         let id = ClientId(client, 0);
         let text = name(key);
         let answer: Expected<Vec<ReplicaDescriptor>> = if upsert {
-            self.call().upsert_start(id, text.as_str().into(), size, config, T)
+            self.call().upsert_start(id, text.as_str().into(), SliceLength(size), config, T)
         } else {
-            self.call().put_start(id, text.as_str().into(), size, config, T)
+            self.call().put_start(id, text.as_str().into(), SliceLength(size), config, T)
         };
         if size == 0 {
             assert_eq!(answer, Err(ErrorCode::INVALID_PARAMS));

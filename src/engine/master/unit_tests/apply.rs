@@ -42,9 +42,9 @@ fn removals_and_upserts_are_repeated() {
     f.master.upsert(B, "in-place", 100).expect("in place");
     f.master.upsert(B, "resized", 200).expect("room");
     assert_eq!(f.master.remove("removed", false), Ok(()));
-    let cleared = f.master.call().batch_replica_clear(vec!["cleared".into()], A, "".into());
+    let cleared = f.master.call().batch_replica_clear(vec!["cleared".into()], A, "".into(), T);
     assert_eq!(cleared.map(|keys| keys.len()), Ok(1));
-    let half = f.master.call().batch_replica_clear(vec!["half".into()], A, "b:1".into());
+    let half = f.master.call().batch_replica_clear(vec!["half".into()], A, "b:1".into(), T);
     assert_eq!(half.map(|keys| keys.len()), Ok(1));
     f.follow();
     assert_eq!((f.standby.objects(), f.standby.state.discards.bytes()), (3, 200));

@@ -1,6 +1,7 @@
 //! Leases and soft pins.
 
 use super::*;
+use mcctl_wire::types::SliceLength;
 
 #[test]
 fn a_read_protects_the_object_for_the_ttl() {
@@ -120,7 +121,7 @@ fn an_upsert_can_set_clear_and_keep_the_soft_pin() {
     m.put("k", 10);
     let mut upsert = |action| {
         let config = ReplicateConfig { soft_pin_action: action, ..ReplicateConfig::default() };
-        m.call().upsert_start(A, "k".into(), 10, config, T).expect("in place");
+        m.call().upsert_start(A, "k".into(), SliceLength(10), config, T).expect("in place");
         m.end(A, "k").expect("the put ends");
         m.state.gauges().soft_pinned_keys
     };

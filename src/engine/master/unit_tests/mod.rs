@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use crate::{DirectAccess, Effects, MasterCall, MasterState, StateEffect, StorePolicy};
 use mcctl_base::{ClientId, ErrorCode, Mono, SegmentId};
+use mcctl_wire::types::SliceLength;
+use mcctl_wire::types::Tenant;
 use mcctl_wire::types::{
     ObjectMeta, ReplicaDescriptor, ReplicaLocation, ReplicaStatus, ReplicaType, ReplicateConfig, Segment, SoftPinAction,
 };
@@ -26,7 +28,7 @@ use mcctl_wire::{Expected, MasterApi, Text, TextBuf};
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const A: ClientId = ClientId(1, 1);
 pub(crate) const B: ClientId = ClientId(2, 2);
-pub(crate) const T: Text<'static> = Text(b"default");
+pub(crate) const T: Tenant<'static> = Tenant::DEFAULT;
 
 /// A master with a simulated clock.
 pub(crate) struct Master {
@@ -93,7 +95,7 @@ impl Master {
         bytes: u64,
         config: ReplicateConfig,
     ) -> Expected<Vec<ReplicaDescriptor>> {
-        self.call().put_start(client, key.into(), bytes, config, T)
+        self.call().put_start(client, key.into(), SliceLength(bytes), config, T)
     }
 
     fn end(&mut self, client: ClientId, key: &str) -> Expected<()> {
@@ -105,7 +107,7 @@ impl Master {
     }
 
     fn upsert(&mut self, client: ClientId, key: &str, bytes: u64) -> Expected<Vec<ReplicaDescriptor>> {
-        self.call().upsert_start(client, key.into(), bytes, ReplicateConfig::default(), T)
+        self.call().upsert_start(client, key.into(), SliceLength(bytes), ReplicateConfig::default(), T)
     }
 
     /// Starts and ends a put as `A`.

@@ -2,6 +2,7 @@
 
 use super::*;
 use mcctl_base::id::KEY_BYTES_MAX;
+use mcctl_wire::types::SliceLength;
 
 #[test]
 fn put_start_refuses_contradictory_options() {
@@ -218,7 +219,13 @@ fn a_batch_returns_one_independent_result_per_key_in_order() {
     let mut m = Master::of(MIB);
     let mut start = |keys: &[&'static str], lengths: &[u64]| {
         let keys = keys.iter().map(|key| Text::from(*key)).collect();
-        let answers = m.call().batch_put_start(A, keys, lengths.to_vec(), ReplicateConfig::default(), T);
+        let answers = m.call().batch_put_start(
+            A,
+            keys,
+            lengths.iter().copied().map(SliceLength).collect(),
+            ReplicateConfig::default(),
+            T,
+        );
         answers.into_iter().map(|answer| answer.map(|replicas| replicas.len())).collect::<Vec<_>>()
     };
     assert_eq!(start(&["x", "x", "", "y"], &[5, 5, 5, 2 * MIB]), [Ok(1), Err(EXISTS), Err(BAD), Err(NO_SPACE)]);
@@ -240,7 +247,8 @@ fn a_batch_longer_than_one_lock_acquisition_is_completed() {
     let mut m = Master::of(MIB);
     let names = keys(0..1_000);
     let texts: Vec<Text<'_>> = names.iter().map(|key| key.as_str().into()).collect();
-    let answers = m.call().batch_put_start(A, texts.clone(), vec![10; 1_000], ReplicateConfig::default(), T);
+    let answers =
+        m.call().batch_put_start(A, texts.clone(), vec![SliceLength(10); 1_000], ReplicateConfig::default(), T);
     assert!(answers.len() == 1_000 && answers.iter().all(Result::is_ok));
     let metas = names.iter().map(|key| meta(key)).collect();
     assert!(m.call().batch_put_end(A, metas, ReplicaType::ALL, T).iter().all(Result::is_ok));
@@ -297,11 +305,11 @@ fn an_upsert_displaces_an_unfinished_write_at_once() {
 fn an_upsert_cannot_change_the_group() {
     let mut m = Master::of(MIB);
     m.put_with("k", 100, grouped("g"));
-    assert_eq!(m.call().upsert_start(A, "k".into(), 100, grouped("h"), T), Err(BAD));
-    assert!(m.call().upsert_start(A, "k".into(), 100, grouped("g"), T).is_ok());
+    assert_eq!(m.call().upsert_start(A, "k".into(), SliceLength(100), grouped("h"), T), Err(BAD));
+    assert!(m.call().upsert_start(A, "k".into(), SliceLength(100), grouped("g"), T).is_ok());
     assert!(m.upsert(A, "k", 300).is_ok(), "without a group name, the group remains");
     assert_eq!(m.end(A, "k"), Ok(()));
-    assert_eq!(m.call().upsert_start(A, "k".into(), 300, grouped("h"), T), Err(BAD));
+    assert_eq!(m.call().upsert_start(A, "k".into(), SliceLength(300), grouped("h"), T), Err(BAD));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::StateAccess;
+use mcctl_wire::types::ServiceVersion;
 
 /// Advances the clock by `step` at each lock acquisition.
 struct Slow<'a> {
@@ -122,7 +123,7 @@ fn any_client_clears_idle_replicas_by_segment_or_all() {
     m.start(A, "writing", 10).expect("room");
     let mut clear = |keys: &[&'static str], client: ClientId, name: &'static str| {
         let keys = keys.iter().map(|key| Text::from(*key)).collect();
-        let cleared = m.call().batch_replica_clear(keys, client, name.into()).expect("never fails");
+        let cleared = m.call().batch_replica_clear(keys, client, name.into(), T).expect("never fails");
         cleared.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(clear(&["two", "none", ""], A, "nowhere:1"), [] as [&str; 0]);
@@ -156,7 +157,7 @@ fn unsupported_features_answer_as_if_disabled() {
     assert_eq!(m.call().evict_disk_replica(A, k, T, ReplicaType::MEMORY), Err(BAD));
     assert_eq!(m.call().evict_disk_replica(A, none, T, ReplicaType::DISK), Err(NOT_FOUND));
     assert_eq!(m.call().notify_promotion_failure(A, k, T), Ok(()));
-    assert_eq!(m.call().service_ready(), Ok("2.0.0".into()));
+    assert_eq!(m.call().service_ready(), Ok(ServiceVersion("2.0.0".into())));
     let storage = m.call().get_storage_config().expect("never fails");
     assert_eq!(
         (storage.fsdir.to_string(), storage.enable_disk_eviction, storage.quota_bytes),

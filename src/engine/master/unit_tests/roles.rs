@@ -10,6 +10,7 @@ use crate::object::GroupMembership;
 use crate::record::{MasterRecord, read_payload};
 use crate::slots::{ObjectSlot, OwnerSlot, SegmentSlot};
 use mcctl_base::Rng;
+use mcctl_wire::types::SliceLength;
 
 const SEEDS: u64 = 40;
 const STEPS: usize = 400;
@@ -207,8 +208,8 @@ impl RandomCalls {
         let pause = Duration::from_nanos(self.rng.next() % 4_000_000_000);
         let m = &mut self.followed.master;
         match self.rng.below(100) {
-            0..25 => drop(m.call().put_start(client, key.into(), bytes, config, T)),
-            25..35 => drop(m.call().upsert_start(client, key.into(), bytes, config, T)),
+            0..25 => drop(m.call().put_start(client, key.into(), SliceLength(bytes), config, T)),
+            25..35 => drop(m.call().upsert_start(client, key.into(), SliceLength(bytes), config, T)),
             35..65 => {
                 // One of them is the writer.
                 for client in CLIENTS {
@@ -219,8 +220,8 @@ impl RandomCalls {
             65..68 => drop(m.revoke(client, key)),
             68..74 => drop(m.get(key)),
             74..78 => drop(m.remove(key, checksum.is_some())),
-            78..80 => drop(m.call().batch_replica_clear(vec![key.into()], client, "".into())),
-            80..84 => drop(m.call().batch_replica_clear(vec![key.into()], client, name.as_str().into())),
+            78..80 => drop(m.call().batch_replica_clear(vec![key.into()], client, "".into(), T)),
+            80..84 => drop(m.call().batch_replica_clear(vec![key.into()], client, name.as_str().into(), T)),
             84 => drop(m.call().unmount_segment(segment, CLIENTS[nth])),
             85 => drop(m.call().graceful_unmount_segment(segment, CLIENTS[nth], bytes)),
             86..89 => self.register(nth),

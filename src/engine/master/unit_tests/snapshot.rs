@@ -83,7 +83,7 @@ fn a_snapshot_contains_no_change_made_after_it_began() {
     m.upsert(B, "checked", 300).expect("room");
     m.upsert(B, "checked", 400).expect("room");
     assert_eq!(m.remove("soft", true), Ok(()));
-    let cleared = m.call().batch_replica_clear(vec!["two".into()], A, "b:1".into());
+    let cleared = m.call().batch_replica_clear(vec!["two".into()], A, "b:1".into(), T);
     assert_eq!(cleared.map(|keys| keys.len()), Ok(0), "a write is in progress");
     let mut nth = 10_000;
     let (chunks, summary) = complete(m, |m| {

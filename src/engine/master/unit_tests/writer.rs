@@ -8,6 +8,7 @@ use crate::ended_writes::EndedWrites;
 use crate::record::buffer::RecordBuffer;
 use crate::record::{MasterRecord, read_payload};
 use crate::{ConnectionId, DataFormat, SnapshotStep, StandbyState, StateAccess};
+use mcctl_wire::types::SliceLength;
 use mcctl_wire::withdrawal::ReplicaWithdrawal;
 
 /// Another id of the process with the id `A`.
@@ -113,7 +114,7 @@ fn the_writer_is_known_after_the_first_replica_is_lost() {
     m.mount(B, segment(2, "b:1", MIB));
     let names = m.start_with(A, "k", 100, copies(2)).expect("room").iter().map(endpoint).collect::<Vec<_>>();
     assert_eq!(m.end(A, "k"), Ok(()));
-    let cleared = m.call().batch_replica_clear(vec!["k".into()], B, names[0].as_str().into());
+    let cleared = m.call().batch_replica_clear(vec!["k".into()], B, names[0].as_str().into(), T);
     assert_eq!(cleared.map(|keys| keys.len()), Ok(1));
     assert_eq!((m.end(A, "k"), m.end(B, "k")), (Ok(()), Err(STRANGER)));
 }
@@ -206,7 +207,7 @@ fn a_damaged_object_is_withdrawn_only_as_read_and_keeps_leased_memory() {
     assert_eq!(m.end_with(A, "k", Some(77)), Ok(()));
     let withdraw = |m: &mut Master, replica_id, checksum| {
         let damaged = ReplicaWithdrawal { replica_id, checksum }.to_string();
-        m.call().batch_replica_clear(vec!["k".into()], B, damaged.as_str().into()).expect("a list").len()
+        m.call().batch_replica_clear(vec!["k".into()], B, damaged.as_str().into(), T).expect("a list").len()
     };
     assert!(m.exists("k"));
     assert_eq!([withdraw(&mut m, id + 1, 77), withdraw(&mut m, id, 78)], [0, 0], "another replica or value");
@@ -271,7 +272,7 @@ fn a_snapshot_of_an_earlier_release_has_the_digest_of_what_is_read() {
 fn ends_over_another_connection_than_a_repeated_start_are_counted() {
     let mut m = Master::of(MIB);
     let start = |m: &mut Master, peer, key: &'static str| {
-        let started = m.call_over(peer).upsert_start(A, key.into(), 100, ReplicateConfig::default(), T);
+        let started = m.call_over(peer).upsert_start(A, key.into(), SliceLength(100), ReplicateConfig::default(), T);
         started.expect("room");
     };
     let end = |m: &mut Master, peer, key: &'static str| {

@@ -11,8 +11,8 @@
 
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,7 +26,7 @@ use mcctl_base::{ErrorCode, HostPort};
 use mcctl_sys::env::{Env, Net, deadline};
 use mcctl_wire::frame::{self, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc};
 use mcctl_wire::method::Channel;
-use mcctl_wire::{DecodeError, MasterCalls, Method};
+use mcctl_wire::{DecodeError, MasterCalls, Method, Release, ReleaseProbe};
 
 /// How long a call waits for its response after another server leads. The former leader forwards
 /// calls to the new one.
@@ -123,6 +123,47 @@ struct RpcClientInner<E: Env> {
     connecting: tokio::sync::Mutex<()>,
     /// Number of connections that broke.
     losses: Arc<AtomicU64>,
+    release: KnownRelease<E>,
+    /// Locked while the server's release is being found out.
+    finding: tokio::sync::Mutex<()>,
+}
+
+/// The release of the server, and the connection on which it was found out.
+struct KnownRelease<E: Env> {
+    /// The release's number plus one; 0: not known.
+    number: AtomicU8,
+    connection: Mutex<Weak<ClientConnection<E>>>,
+}
+
+impl<E: Env> KnownRelease<E> {
+    fn new() -> KnownRelease<E> {
+        KnownRelease { number: AtomicU8::new(0), connection: Mutex::new(Weak::new()) }
+    }
+
+    fn get(&self) -> Option<Release> {
+        let number = self.number.load(Ordering::Acquire).checked_sub(1)?;
+        Release::ALL.get(usize::from(number)).copied()
+    }
+
+    fn set(&self, release: Release, connection: Option<&Arc<ClientConnection<E>>>) {
+        let connection = connection.map_or_else(Weak::new, Arc::downgrade);
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
+        self.number.store(release as u8 + 1, Ordering::Release);
+    }
+
+    /// Forgets the release if it was found out on another connection than `connection`.
+    fn forget(&self, connection: Option<&Arc<ClientConnection<E>>>) -> bool {
+        let found_on = self.connection.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let is_other = match (found_on, connection) {
+            (Some(found_on), Some(connection)) => !Arc::ptr_eq(&found_on, connection),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        if is_other {
+            self.number.store(0, Ordering::Release);
+        }
+        is_other
+    }
 }
 
 impl<E: Env> RpcClient<E> {
@@ -135,6 +176,8 @@ impl<E: Env> RpcClient<E> {
             connection: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(()),
             losses: Arc::default(),
+            release: KnownRelease::new(),
+            finding: tokio::sync::Mutex::new(()),
         }))
     }
 
@@ -274,18 +317,66 @@ impl<E: Env> RpcClient<E> {
     }
 }
 
+impl<E: Env> RpcClient<E> {
+    /// Sends a call, and returns the response or RPC error.
+    async fn answer(&self, method: Method, body: &[u8]) -> Result<RpcAnswer, CallError> {
+        match self.0.server.changes() {
+            true => self.exchange_with_leader(method, body).await,
+            false => self.exchange(method, body, self.0.timeouts.call).await,
+        }
+    }
+
+    /// Finds out the release of the server.
+    async fn find_release(&self) -> Result<Release, CallError> {
+        let mut probe = ReleaseProbe::default();
+        while let Some((method, body)) = probe.request()? {
+            let (error, answer) = self.answer(method, &body).await?;
+            match error {
+                RpcErrc::OK => probe.answer(method, &answer),
+                RpcErrc::INVALID_RPC_ARGUMENTS | RpcErrc::FUNCTION_NOT_REGISTERED => probe.refuse(method),
+                error => return Err(self.remote_error(method, error, &answer)),
+            }
+        }
+        let server = self.0.server.to_string();
+        tracing::debug!(server, releases = %probe.possible(), "release of the master");
+        // The error of a call to a master of an unknown release says more than one at this place.
+        Ok(probe.possible().newest().unwrap_or(Release::LATEST))
+    }
+
+    fn remote_error(&self, method: Method, error: RpcErrc, body: &[u8]) -> CallError {
+        let message = frame::error_message(body).map_or_else(|e| e.to_string(), |text| text.to_string());
+        CallError::Remote { server: self.0.server.to_string(), method, error, message }
+    }
+}
+
 impl<E: Env> Channel for RpcClient<E> {
     type Error = CallError;
 
-    async fn call(&self, method: Method, body: Vec<u8>) -> Result<Bytes, CallError> {
-        let (error, body) = match self.0.server.changes() {
-            true => self.exchange_with_leader(method, &body).await?,
-            false => self.exchange(method, &body, self.0.timeouts.call).await?,
-        };
-        if error == RpcErrc::OK {
-            return Ok(body);
+    /// The release of the server, which is found out before the first call. After a reconnect, the
+    /// server is assumed to be of the same release until it refuses a call.
+    async fn release(&self) -> Result<Release, CallError> {
+        if let Some(release) = self.0.release.get() {
+            return Ok(release);
         }
-        let message = frame::error_message(&body).map_or_else(|e| e.to_string(), |text| text.to_string());
-        Err(CallError::Remote { server: self.0.server.to_string(), method, error, message })
+        let _finding = self.0.finding.lock().await;
+        if let Some(release) = self.0.release.get() {
+            return Ok(release);
+        }
+        let found = self.find_release().await?;
+        self.0.release.set(found, self.newest_connection().as_ref());
+        Ok(found)
+    }
+
+    /// Whether the server refused the call because it is of another release than the one before
+    /// the last reconnect.
+    fn is_other_release(&self, error: &CallError) -> bool {
+        let refusals = [RpcErrc::INVALID_RPC_ARGUMENTS, RpcErrc::FUNCTION_NOT_REGISTERED];
+        matches!(error, CallError::Remote { error, .. } if refusals.contains(error))
+            && self.0.release.forget(self.newest_connection().as_ref())
+    }
+
+    async fn call(&self, method: Method, body: Vec<u8>) -> Result<Bytes, CallError> {
+        let (error, body) = self.answer(method, &body).await?;
+        if error == RpcErrc::OK { Ok(body) } else { Err(self.remote_error(method, error, &body)) }
     }
 }

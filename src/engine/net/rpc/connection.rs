@@ -4,7 +4,6 @@
 //! its full size once a budget shared by all connections allows it. A long call
 //! ([`RpcService::is_long`]) runs on a separate thread.
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +14,18 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tracing::Level;
 
+use crate::rpc::connection_client::ConnectionClient;
 use crate::rpc::latency::{AnsweredCalls, RpcLatency};
 use crate::rpc::log;
 use crate::rpc::receipt::Receipt;
-use crate::rpc::service::{Admitted, RpcService};
+use crate::rpc::releases::ClientReleases;
+use crate::rpc::server::ServerConfig;
+use crate::rpc::service::{Admitted, RpcCall, RpcService};
 use mcctl_base::time::RoundedDuration;
 use mcctl_base::{HostPort, Mono};
 use mcctl_sys::env::{Env, Net, deadline};
 use mcctl_wire::frame::{self, FrameError, REQUEST_BODY_BYTES_MAX, REQUEST_HEADER_BYTES, RequestHeader, RpcErrc};
-use mcctl_wire::{DecodeError, Method};
+use mcctl_wire::{DecodeError, Method, MethodLayout};
 
 /// Budget in bytes for large unfinished requests and for large unwritten responses to long calls,
 /// across all connections. Messages of up to [`SMALL_BYTES_MAX`] are not counted. Further large
@@ -51,6 +53,8 @@ const WRITE_AT_BYTES: usize = 256 << 10;
 const LATENCY_BYTES_MIN: usize = 1 << 10;
 /// An output buffer that grew beyond this size for a large response is freed afterwards.
 const KEEP_BUFFER_BYTES: usize = 256 << 10;
+/// Upstream's message for a request that cannot be decoded.
+const INVALID_ARGUMENTS: &str = "invalid rpc arg";
 /// Initial size of a connection's input buffer.
 const INPUT_BYTES: usize = 16 << 10;
 /// A peer that reads none of its responses for this long is disconnected.
@@ -71,20 +75,22 @@ pub(super) struct ConnectionShared<E, S> {
     /// processed like all others.
     pub long_calls: Option<Arc<Semaphore>>,
     pub latency: RpcLatency,
+    pub releases: ClientReleases,
 }
 
 impl<E, S> ConnectionShared<E, S> {
     pub(super) fn new(
         env: E,
         service: Arc<S>,
-        idle_timeout: Option<Duration>,
-        threads: usize,
+        config: &ServerConfig,
         stopping: watch::Receiver<bool>,
     ) -> ConnectionShared<E, S> {
+        let ServerConfig { threads, idle_timeout, client_release, .. } = *config;
         let unfinished = Semaphore::new(UNFINISHED_BYTES_MAX / UNIT_BYTES);
         let long_calls = (threads > 0).then(|| Arc::new(Semaphore::new(LONG_CALLS_MAX)));
         let latency = RpcLatency::new(threads.max(1));
-        ConnectionShared { env, service, idle_timeout, stopping, unfinished, long_calls, latency }
+        let releases = ClientReleases::new(client_release);
+        ConnectionShared { env, service, idle_timeout, stopping, unfinished, long_calls, latency, releases }
     }
 }
 
@@ -115,6 +121,7 @@ enum NextStep {
 /// A call that may take long.
 struct LongCall {
     method: Method,
+    layout: &'static MethodLayout,
     seq: u32,
     body: Vec<u8>,
 }
@@ -129,7 +136,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
 ) {
     let mut input = BytesMut::with_capacity(INPUT_BYTES);
     let mut output = Vec::new();
-    let mut decode_errors = DecodeErrorThrottle::default();
+    let mut client = ConnectionClient::new(peer, shared.releases.clone());
     // A large request keeps its budget share until it is processed, a large response until it is
     // written.
     let mut share = None;
@@ -148,23 +155,27 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                 let limit = idle.unwrap_or(limit).min(limit);
                 match deadline(&shared.env, limit, stream.read_buf(&mut input)).await {
                     Ok(read) => read,
-                    Err(_) => return report_unfinished(&peer, input.len(), shared.env.now().since(since)),
+                    Err(_) => return report_unfinished(&client.peer, input.len(), shared.env.now().since(since)),
                 }
             }
         };
         if !matches!(read, Ok(1..)) {
+            if matches!(read, Ok(0)) && input.is_empty() {
+                client.end(shared.env.recent());
+            }
             return;
         }
+        client.read(shared.env.recent());
         // When the buffered requests were received. Requests that arrive while an earlier one waits
         // count from the arrival of that one.
         let mut received_at = shared.env.now();
         loop {
             let buffered = input.len();
-            let calls = (&mut answered, &mut decode_errors);
-            let (next, receipt) = match answer_buffered(&shared, &mut input, &mut output, calls, &peer) {
+            let (next, receipt) = match answer_buffered(&shared, &mut input, &mut output, &mut answered, &mut client) {
                 Ok(answered) => answered,
-                Err(error) => return tracing::warn!(%peer, %error, "connection closed"),
+                Err(error) => return tracing::warn!(peer = client.peer, %error, "connection closed"),
             };
+            let peer = &client.peer;
             if input.len() != buffered {
                 unfinished_since = None;
             }
@@ -214,7 +225,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                     share = Some(permit);
                     match read_large(&shared.env, &mut stream, &mut input, whole).await {
                         Ok(true) => received_at = shared.env.now(),
-                        Ok(false) => return report_unfinished(&peer, input.len(), PROGRESS_DEADLINE),
+                        Ok(false) => return report_unfinished(peer, input.len(), PROGRESS_DEADLINE),
                         Err(_) => return,
                     }
                 }
@@ -233,14 +244,14 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                 NextStep::RunLong(call) => {
                     let method = call.method;
                     let answered = tokio::select! {
-                        answered = run_long_call(&shared, call, peer.clone(), share.take()) => answered,
+                        answered = run_long_call(&shared, call, client.peer.clone(), share.take()) => answered,
                         () = wait_for_close(&mut stream, &mut input) => return,
                     };
                     let Some((answer, decode_error, permit)) = answered else { return };
                     output = answer;
                     answer_share = permit;
                     match decode_error {
-                        Some(error) => decode_errors.report(&peer, method, &error),
+                        Some(error) => client.report(method, &error),
                         None => shared.latency.record(worker, method, 1, shared.env.now().since(received_at)),
                     }
                 }
@@ -311,7 +322,8 @@ async fn run_long_call<'a, E: Env, S: RpcService>(
     let work = move || {
         let mut output = Vec::new();
         let mut decode_error = None;
-        let answered = answer(&*service, &env, &peer, call.method, call.seq, &call.body, &mut output);
+        let request = RpcCall { peer: &peer, method: call.method, layout: call.layout, body: &call.body };
+        let answered = answer(&*service, &env, request, call.seq, &mut output);
         let receipt = answered.unwrap_or_else(|error| {
             decode_error = Some(error);
             Receipt::default()
@@ -343,16 +355,14 @@ async fn wait_for_close(stream: &mut (impl AsyncRead + Unpin), input: &mut Bytes
 }
 
 /// Processes the complete requests in `input` in order, until a different step is required. Also
-/// returns the merged receipt of their responses. `calls` receives the calls that were answered,
-/// and the errors of the others.
+/// returns the merged receipt of their responses. `answered` receives the calls that were answered.
 fn answer_buffered<E: Env, S: RpcService>(
     shared: &ConnectionShared<E, S>,
     input: &mut BytesMut,
     output: &mut Vec<u8>,
-    calls: (&mut AnsweredCalls, &mut DecodeErrorThrottle),
-    peer: &str,
+    answered: &mut AnsweredCalls,
+    client: &mut ConnectionClient,
 ) -> Result<(NextStep, Receipt), FrameError> {
-    let (answered, decode_errors) = calls;
     let service = &*shared.service;
     let mut receipt = Receipt::default();
     while let Some(header) = next_header(input)? {
@@ -376,17 +386,26 @@ fn answer_buffered<E: Env, S: RpcService>(
                 );
             }
             Some(method) if !service.admits(method) => return Ok((NextStep::Wait(method), receipt)),
-            Some(method) if service.is_long(method) && shared.long_calls.is_some() => {
-                let call = LongCall { method, seq: header.seq, body: body.to_vec() };
-                input.advance(whole);
-                return Ok((NextStep::RunLong(call), receipt));
-            }
-            Some(method) => match answer(service, &shared.env, peer, method, header.seq, body, output) {
-                Ok(call) => {
-                    answered.add(method);
-                    receipt.merge(call);
+            Some(method) => match client.layout(method, body, shared.env.recent()) {
+                Err(error) => {
+                    frame::put_error(output, header.seq, RpcErrc::INVALID_RPC_ARGUMENTS, INVALID_ARGUMENTS);
+                    client.report(method, &error);
                 }
-                Err(error) => decode_errors.report(peer, method, &error),
+                Ok(layout) if service.is_long(method) && shared.long_calls.is_some() => {
+                    let call = LongCall { method, layout, seq: header.seq, body: body.to_vec() };
+                    input.advance(whole);
+                    return Ok((NextStep::RunLong(call), receipt));
+                }
+                Ok(layout) => {
+                    let call = RpcCall { peer: &client.peer, method, layout, body };
+                    match answer(service, &shared.env, call, header.seq, output) {
+                        Ok(call) => {
+                            answered.add(method);
+                            receipt.merge(call);
+                        }
+                        Err(error) => client.report(method, &error),
+                    }
+                }
             },
         }
         input.advance(whole);
@@ -402,18 +421,16 @@ fn answer_buffered<E: Env, S: RpcService>(
 fn answer(
     service: &impl RpcService,
     env: &impl Env,
-    peer: &str,
-    method: Method,
+    call: RpcCall<'_>,
     seq: u32,
-    body: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<Receipt, DecodeError> {
     let answered = frame::put_response(output, seq, |out| match tracing::enabled!(Level::DEBUG) {
-        false => service.answer(peer, method, body, out),
-        true => log::answer(service, env, peer, method, body, out),
+        false => service.answer(call, out),
+        true => log::answer(service, env, call, out),
     });
     if answered.is_err() {
-        frame::put_error(output, seq, RpcErrc::INVALID_RPC_ARGUMENTS, "invalid rpc arg");
+        frame::put_error(output, seq, RpcErrc::INVALID_RPC_ARGUMENTS, INVALID_ARGUMENTS);
     }
     answered
 }
@@ -430,24 +447,12 @@ fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
     }
 }
 
-/// Limits warnings to one per method and connection, because a client from another release causes
-/// the same error on every call.
-#[derive(Default)]
-struct DecodeErrorThrottle(HashSet<Method>);
-
-impl DecodeErrorThrottle {
-    fn report(&mut self, peer: &str, method: Method, error: &DecodeError) {
-        if self.0.insert(method) {
-            tracing::warn!(%peer, method = method.name(), %error, "cannot decode a request");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::{CommitWait, RpcServer, ServerConfig};
+    use crate::rpc::{CommitWait, RpcServer};
     use mcctl_sys::env::RealEnv;
+    use mcctl_wire::Release;
     use mcctl_wire::pack::DecodeFault;
     use std::pin::pin;
     use std::sync::Mutex;
@@ -458,13 +463,13 @@ mod tests {
     struct LargeAnswers;
 
     impl RpcService for LargeAnswers {
-        fn answer(&self, _: &str, _: Method, _: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+        fn answer(&self, _: RpcCall<'_>, out: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
             out.resize(out.len() + ANSWER_BYTES, 0);
             Ok(Receipt::default())
         }
     }
 
-    /// Each call makes a change, whose number is the first byte of its body. An empty body cannot
+    /// Each call makes a change, whose number is the last byte of its body. An empty body cannot
     /// be decoded.
     #[derive(Default)]
     struct NumberedChanges {
@@ -472,8 +477,8 @@ mod tests {
     }
 
     impl RpcService for NumberedChanges {
-        fn answer(&self, _: &str, _: Method, body: &[u8], _: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
-            let last = body.first().copied().map(u64::from).ok_or(DecodeFault::Short { needed: 1, left: 0 })?;
+        fn answer(&self, call: RpcCall<'_>, _: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+            let last = call.body.last().copied().map(u64::from).ok_or(DecodeFault::Short { needed: 1, left: 0 })?;
             Ok(Receipt { term: 1, last, ..Receipt::default() })
         }
 
@@ -483,21 +488,32 @@ mod tests {
         }
     }
 
-    fn request(method: Method, body: &[u8]) -> Vec<u8> {
+    fn layout(method: Method) -> &'static MethodLayout {
+        method.layout(Release::LATEST).unwrap()
+    }
+
+    fn config(threads: usize) -> ServerConfig {
+        let listen = HostPort::new("127.0.0.1", 0);
+        ServerConfig { listen, threads, idle_timeout: None, client_release: Release::LATEST }
+    }
+
+    /// A request with these arguments; without any, one that cannot be decoded.
+    fn request(method: Method, arguments: &[u8]) -> Vec<u8> {
+        let hash = layout(method).request().unwrap().hash().to_le_bytes();
+        let body = if arguments.is_empty() { Vec::new() } else { [&hash, arguments].concat() };
         let header = RequestHeader { seq: 1, function_id: method.id(), length: body.len() as u32, attachment: 0 };
-        [&header.encode()[..], body].concat()
+        [&header.encode()[..], &body].concat()
     }
 
     #[test]
     fn one_receipt_covers_all_requests_of_a_buffer() {
         let (_stop, stopping) = watch::channel(false);
-        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), None, 0, stopping);
+        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), &config(0), stopping);
         let bodies: [&[u8]; 4] = [&[3], &[5], &[], &[4]];
         let mut input: BytesMut = bodies.iter().flat_map(|body| request(Method::PutEnd, body)).collect();
-        let (mut output, mut answered, mut errors) =
-            (Vec::new(), AnsweredCalls::default(), DecodeErrorThrottle::default());
-        let mut answer =
-            || answer_buffered(&shared, &mut input, &mut output, (&mut answered, &mut errors), "a:1").unwrap().1;
+        let mut client = ConnectionClient::new("a:1".to_owned(), shared.releases.clone());
+        let (mut output, mut answered) = (Vec::new(), AnsweredCalls::default());
+        let mut answer = || answer_buffered(&shared, &mut input, &mut output, &mut answered, &mut client).unwrap().1;
         assert_eq!(answer(), Receipt { term: 1, last: 5, ..Receipt::default() });
         assert_eq!(answer(), Receipt::default(), "a receipt covers its own requests only");
     }
@@ -509,8 +525,8 @@ mod tests {
     struct SlowStorage;
 
     impl RpcService for SlowStorage {
-        fn answer(&self, _: &str, _: Method, body: &[u8], _: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
-            let decoded = body.first().map(|_| Receipt::default());
+        fn answer(&self, call: RpcCall<'_>, _: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+            let decoded = call.body.last().map(|_| Receipt::default());
             decoded.ok_or_else(|| DecodeFault::Short { needed: 1, left: 0 }.into())
         }
 
@@ -530,7 +546,7 @@ mod tests {
     async fn a_latency_includes_the_wait_for_storage() {
         for threads in [0, 1] {
             let listen = HostPort::new("127.0.0.1", 0);
-            let config = ServerConfig { listen: listen.clone(), threads, idle_timeout: None };
+            let config = ServerConfig { listen: listen.clone(), ..config(threads) };
             let server = RpcServer::start(config, RealEnv::new(), Arc::new(SlowStorage)).await.unwrap();
             assert!(server.latency().by_method().is_empty());
             let at = HostPort { port: server.port(), ..listen };
@@ -560,9 +576,9 @@ mod tests {
     #[tokio::test]
     async fn a_long_call_commits_its_own_receipt() {
         let (_stop, stopping) = watch::channel(false);
-        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), None, 1, stopping);
+        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(NumberedChanges::default()), &config(1), stopping);
         for body in [vec![7], vec![]] {
-            let call = LongCall { method: Method::RemoveAll, seq: 1, body };
+            let call = LongCall { method: Method::RemoveAll, layout: layout(Method::RemoveAll), seq: 1, body };
             assert!(run_long_call(&shared, call, String::new(), None).await.is_some());
         }
         let committed = shared.service.committed.lock().unwrap();
@@ -572,13 +588,13 @@ mod tests {
     #[tokio::test]
     async fn large_answers_to_long_calls_share_the_budget() {
         let (_stop, stopping) = watch::channel(false);
-        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(LargeAnswers), None, 1, stopping);
+        let shared = ConnectionShared::new(RealEnv::new(), Arc::new(LargeAnswers), &config(1), stopping);
         // The budget is large enough for one response, but not for two.
         shared.unfinished.forget_permits(UNFINISHED_BYTES_MAX / UNIT_BYTES - 6);
         let ask = || {
             run_long_call(
                 &shared,
-                LongCall { method: Method::RemoveAll, seq: 1, body: Vec::new() },
+                LongCall { method: Method::RemoveAll, layout: layout(Method::RemoveAll), seq: 1, body: Vec::new() },
                 String::new(),
                 None,
             )

@@ -21,9 +21,11 @@ use tokio::task::JoinSet;
 use crate::rpc::connection::{self, ConnectionShared};
 use crate::rpc::latency::RpcLatency;
 use crate::rpc::polls::WorkerPolls;
+use crate::rpc::releases::ClientReleases;
 use crate::rpc::service::RpcService;
 use mcctl_base::HostPort;
 use mcctl_sys::env::{Env, Listener, Net, processors};
+use mcctl_wire::Release;
 
 /// Maximum number of connections per server. Further connections are closed immediately. For
 /// example, 1,000 hosts with 8 ranks each and 4 connections per rank need 32,000 connections.
@@ -43,6 +45,8 @@ pub struct ServerConfig {
     pub threads: usize,
     /// Connections that send no request for this long are closed.
     pub idle_timeout: Option<Duration>,
+    /// The release of clients that have not shown another.
+    pub client_release: Release,
 }
 
 /// Why a server could not start.
@@ -65,6 +69,7 @@ pub struct RpcServer {
     connections: Arc<AtomicUsize>,
     polls: WorkerPolls,
     latency: RpcLatency,
+    releases: ClientReleases,
 }
 
 impl RpcServer {
@@ -83,8 +88,9 @@ impl RpcServer {
         let (shutdown, stopping) = watch::channel(false);
         let connections = Arc::new(AtomicUsize::new(0));
         let polls = WorkerPolls::new(config.threads, env.now());
-        let shared = Arc::new(ConnectionShared::new(env, service, config.idle_timeout, config.threads, stopping));
+        let shared = Arc::new(ConnectionShared::new(env, service, &config, stopping));
         let latency = shared.latency.clone();
+        let releases = shared.releases.clone();
         let mut queues: Vec<Worker<E>> = Vec::new();
         let mut workers = Vec::new();
         for index in 0..config.threads {
@@ -105,7 +111,7 @@ impl RpcServer {
             queues.push(Worker { queue, connections: mine });
         }
         let acceptor = tokio::spawn(accept(shared, listener, queues, connections.clone()));
-        Ok(RpcServer { port, shutdown, acceptor, workers, connections, polls, latency })
+        Ok(RpcServer { port, shutdown, acceptor, workers, connections, polls, latency, releases })
     }
 
     /// The port on which the server listens.
@@ -126,6 +132,11 @@ impl RpcServer {
     /// How long the server takes to answer calls, by method.
     pub fn latency(&self) -> RpcLatency {
         self.latency.clone()
+    }
+
+    /// The releases of the clients.
+    pub fn releases(&self) -> ClientReleases {
+        self.releases.clone()
     }
 
     /// Stops accepting connections and closes all open ones. A request in progress is either

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use crate::rpc::receipt::Receipt;
 use mcctl_base::HostPort;
-use mcctl_wire::{DecodeError, Method};
+use mcctl_wire::{DecodeError, Method, MethodLayout};
 
 /// A wait until changes are stored. `false`: they cannot be stored.
 pub type CommitWait<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
@@ -23,15 +23,25 @@ pub enum Admitted {
     Close,
 }
 
+/// A request with the layout of its client's release.
+#[derive(Clone, Copy, Debug)]
+pub struct RpcCall<'a> {
+    /// The client's address.
+    pub peer: &'a str,
+    pub method: Method,
+    pub layout: &'static MethodLayout,
+    pub body: &'a [u8],
+}
+
 /// Handles requests: one call at a time per connection, from several threads.
 pub trait RpcService: Send + Sync + 'static {
     /// Appends the response body to `out`, and returns what the response waits for
-    /// ([`commit`](RpcService::commit)). `peer` is the client's address.
+    /// ([`commit`](RpcService::commit)).
     ///
     /// # Errors
     /// The body cannot be decoded as the method's arguments. The call then has changed nothing, and
     /// `out` must be unchanged.
-    fn answer(&self, peer: &str, method: Method, body: &[u8], out: &mut Vec<u8>) -> Result<Receipt, DecodeError>;
+    fn answer(&self, call: RpcCall<'_>, out: &mut Vec<u8>) -> Result<Receipt, DecodeError>;
 
     /// Whether a request can be processed now. Otherwise, wait for its
     /// [`admission`](RpcService::admission).

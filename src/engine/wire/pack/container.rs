@@ -28,9 +28,12 @@ impl<'a, T: Wire<'a>> Wire<'a> for Vec<T> {
     }
     #[inline]
     fn put(&self, out: &mut PayloadWriter<'_>) {
-        out.length(self.len());
+        let count = self.iter().filter(|item| item.is_known(out)).count();
+        out.length(count);
         for item in self {
-            item.put(out);
+            if count == self.len() || item.is_known(out) {
+                item.put(out);
+            }
         }
     }
     #[inline]

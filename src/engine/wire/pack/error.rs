@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use mcctl_base::upstream::Release;
+
 /// Why a message cannot be decoded, with the path (field names and indices) to the invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
@@ -40,6 +42,9 @@ pub enum DecodeFault {
     /// The type literal differs although the hash is the same.
     #[error("type literal mismatch: the peer runs a different release")]
     Literal,
+    /// The release of the peer lacks the method.
+    #[error("{method} is not available in release {release}")]
+    NoMethod { method: &'static str, release: Release },
     /// No variant has this index.
     #[error("variant index {found} is out of range: there are {known} variants")]
     Variant { found: u8, known: u8 },

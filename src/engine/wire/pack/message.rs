@@ -31,7 +31,7 @@ pub fn encode(
             out.push(0);
         }
     }
-    put(&mut PayloadWriter::new(out, width));
+    put(&mut PayloadWriter::new(out, width, info.release()));
 }
 
 /// Checks the head of the message in `body` against `info` and returns a reader for its payload.
@@ -39,7 +39,7 @@ pub fn encode(
 /// # Errors
 /// The message has a different type, or ends within its head.
 pub fn open<'a>(body: &'a [u8], info: &TypeInfo) -> Result<PayloadReader<'a>, DecodeError> {
-    let mut reader = PayloadReader::new(body, LengthWidth::W1);
+    let mut reader = PayloadReader::new(body, LengthWidth::W1, info.release());
     let head = u32::from_le_bytes(reader.array()?);
     if head & !1 != info.hash() {
         return Err(DecodeFault::Hash { found: head & !1, expected: info.hash() }.into());
@@ -58,7 +58,13 @@ pub fn open<'a>(body: &'a [u8], info: &TypeInfo) -> Result<PayloadReader<'a>, De
         }
     }
     let rest = reader.left();
-    Ok(PayloadReader::new(reader.take(rest)?, LengthWidth::from_flags(flags)))
+    Ok(PayloadReader::new(reader.take(rest)?, LengthWidth::from_flags(flags), info.release()))
+}
+
+/// Returns the type hash at the start of a message; `None` if it is shorter.
+#[inline]
+pub fn type_hash(body: &[u8]) -> Option<u32> {
+    body.first_chunk().map(|head| u32::from_le_bytes(*head) & !1)
 }
 
 /// Returns true if the message contains its type literal.

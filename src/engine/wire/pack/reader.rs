@@ -2,6 +2,7 @@
 
 use crate::pack::DecodeError;
 use crate::pack::error::DecodeFault;
+use mcctl_base::upstream::Release;
 
 /// Width of each length field in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +50,21 @@ impl LengthWidth {
 pub struct PayloadReader<'a> {
     left: &'a [u8],
     width: LengthWidth,
+    release: Release,
 }
 
 impl<'a> PayloadReader<'a> {
-    /// Creates a reader for `bytes`, in which lengths have the given width.
+    /// Creates a reader for `bytes` in a message of `release`, in which lengths have the given
+    /// width.
     #[inline]
-    pub fn new(bytes: &'a [u8], width: LengthWidth) -> PayloadReader<'a> {
-        PayloadReader { left: bytes, width }
+    pub fn new(bytes: &'a [u8], width: LengthWidth, release: Release) -> PayloadReader<'a> {
+        PayloadReader { left: bytes, width, release }
+    }
+
+    /// Whether the message's release has what was added in `since`.
+    #[inline]
+    pub fn has(&self, since: Release) -> bool {
+        self.release >= since
     }
 
     /// Number of unread bytes.
@@ -111,13 +120,21 @@ impl<'a> PayloadReader<'a> {
 pub struct PayloadWriter<'o> {
     out: &'o mut Vec<u8>,
     width: LengthWidth,
+    release: Release,
 }
 
 impl<'o> PayloadWriter<'o> {
-    /// Creates a writer that appends to `out`, with lengths of the given width.
+    /// Creates a writer that appends to `out` in a message of `release`, with lengths of the given
+    /// width.
     #[inline]
-    pub fn new(out: &'o mut Vec<u8>, width: LengthWidth) -> PayloadWriter<'o> {
-        PayloadWriter { out, width }
+    pub fn new(out: &'o mut Vec<u8>, width: LengthWidth, release: Release) -> PayloadWriter<'o> {
+        PayloadWriter { out, width, release }
+    }
+
+    /// Whether the message's release has what was added in `since`.
+    #[inline]
+    pub fn has(&self, since: Release) -> bool {
+        self.release >= since
     }
 
     /// Appends bytes without a length.

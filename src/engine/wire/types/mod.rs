@@ -1,5 +1,5 @@
-//! Mooncake's own types from release 0.3.13, with upstream's field names (trailing underscores
-//! dropped), in wire order.
+//! Mooncake's own types, with upstream's field names (trailing underscores
+//! dropped), in wire order. Fields that older releases lack are marked with `since`.
 //!
 //! Upstream: `mooncake-store/include/{types,replica,rpc_types,allocator,segment,task_manager}.h`.
 
@@ -8,7 +8,10 @@ mod replica;
 mod segment;
 mod task;
 
-pub use config::{GetStorageConfigResponse, ObjectDataType, ObjectMeta, PingResponse, ReplicateConfig, SoftPinAction};
+pub use config::{
+    GetStorageConfigResponse, GrantLeasePolicy, LeaseMode, ObjectDataType, ObjectMeta, PingResponse, ReplicateConfig,
+    ServiceVersion, SliceLength, SoftPinAction, Tenant,
+};
 pub use replica::{
     BufferDescriptor, CopyStartResponse, DiskDescriptor, DistributedFsDescriptor, GetReplicaListResponse,
     LocalDiskDescriptor, MoveStartResponse, PromotionAllocStartResponse, ReplicaDescriptor, ReplicaLocation,
@@ -17,4 +20,5 @@ pub use replica::{
 pub use segment::{ClientStatus, NofSegment, NofSegmentOwner, Segment, SegmentStatus};
 pub use task::{
     QueryTaskResponse, StorageObjectMetadata, TaskAssignment, TaskCompleteRequest, TaskStatus, TaskType, TierTaskItem,
+    TierTasks,
 };

@@ -37,12 +37,12 @@ wire_struct! {
         /// First virtual address in the client's process.
         pub base: u64,
         pub size: u64,
-        /// Endpoint to which the transfer engine connects.
-        pub te_endpoint: TextBuf,
+        /// Endpoint to which the transfer engine connects. In 0.3.6, it is the name.
+        pub te_endpoint: TextBuf [since V0_3_7 else name.clone()],
         /// `tcp` or `rdma`.
-        pub protocol: TextBuf,
+        pub protocol: TextBuf [since V0_3_9 else TextBuf::from("tcp")],
         /// The client's host; may be empty.
-        pub host_id: TextBuf,
+        pub host_id: TextBuf [since V0_3_12],
     }
 }
 

@@ -1,6 +1,10 @@
 //! Tasks that the master assigns to clients.
 
-use crate::pack::{TextBuf, wire_number, wire_struct};
+use crate::pack::{
+    DecodeError, Map, PayloadReader, PayloadWriter, TextBuf, TypeLiteral, Wire, wire_number, wire_struct,
+};
+use crate::types::Tenant;
+use mcctl_base::upstream::Release;
 use mcctl_base::{ClientId, TaskId};
 
 wire_number! {
@@ -46,7 +50,7 @@ wire_struct! {
         /// Unix time in ms.
         pub created_at_ms_epoch: i64,
         /// Maximum number of attempts.
-        pub max_retry_attempts: u32,
+        pub max_retry_attempts: u32 [since V0_3_10],
     }
 }
 
@@ -74,12 +78,77 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    /// An object to write to disk, or to load back from disk; upstream's `OffloadTaskItem` and
-    /// `PromotionTaskItem`.
-    pub struct TierTaskItem {
-        pub tenant_id: TextBuf,
-        pub key: TextBuf,
-        pub size: i64,
+/// An object to write to disk, or to load back from disk; upstream's `OffloadTaskItem` and
+/// `PromotionTaskItem`. Before 0.3.12, a request contains only its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierTaskItem {
+    pub tenant_id: TextBuf,
+    pub key: TextBuf,
+    pub size: i64,
+}
+
+impl<'a> Wire<'a> for TierTaskItem {
+    fn literal(out: &mut TypeLiteral) {
+        if !out.has(Release::V0_3_12) {
+            return TextBuf::literal(out);
+        }
+        out.open_struct();
+        TextBuf::literal(out);
+        TextBuf::literal(out);
+        i64::literal(out);
+        out.close();
+    }
+    fn longest(&self) -> usize {
+        self.tenant_id.longest().max(self.key.longest())
+    }
+    fn put(&self, out: &mut PayloadWriter<'_>) {
+        if !out.has(Release::V0_3_12) {
+            return self.key.put(out);
+        }
+        self.tenant_id.put(out);
+        self.key.put(out);
+        self.size.put(out);
+    }
+    fn get(from: &mut PayloadReader<'a>) -> Result<TierTaskItem, DecodeError> {
+        if !from.has(Release::V0_3_12) {
+            return Ok(TierTaskItem { tenant_id: Tenant::DEFAULT.0.to_buf(), key: Wire::get(from)?, size: 0 });
+        }
+        Ok(TierTaskItem { tenant_id: Wire::get(from)?, key: Wire::get(from)?, size: Wire::get(from)? })
+    }
+}
+
+/// Objects to write to disk, or to load back from disk. Before 0.3.12, the message is a map from
+/// key to size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TierTasks(pub Vec<TierTaskItem>);
+
+impl<'a> Wire<'a> for TierTasks {
+    fn literal(out: &mut TypeLiteral) {
+        if out.has(Release::V0_3_12) {
+            Vec::<TierTaskItem>::literal(out);
+        } else {
+            Map::<TextBuf, i64>::literal(out);
+        }
+    }
+    fn longest(&self) -> usize {
+        self.0.longest()
+    }
+    fn put(&self, out: &mut PayloadWriter<'_>) {
+        if out.has(Release::V0_3_12) {
+            return self.0.put(out);
+        }
+        out.length(self.0.len());
+        for item in &self.0 {
+            item.key.put(out);
+            item.size.put(out);
+        }
+    }
+    fn get(from: &mut PayloadReader<'a>) -> Result<TierTasks, DecodeError> {
+        if from.has(Release::V0_3_12) {
+            return Vec::get(from).map(TierTasks);
+        }
+        let Map(pairs) = Map::<TextBuf, i64>::get(from)?;
+        let item = |(key, size)| TierTaskItem { tenant_id: Tenant::DEFAULT.0.to_buf(), key, size };
+        Ok(TierTasks(pairs.into_iter().map(item).collect()))
     }
 }

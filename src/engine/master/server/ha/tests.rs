@@ -24,6 +24,7 @@ use mcctl_election::{ElectionBackend, ElectionError, ElectionWatch};
 use mcctl_net::rpc::{Receipt, RpcClient, Timeouts, master_calls};
 use mcctl_sys::env::{Env, Net, RealEnv};
 use mcctl_wire::types::ReplicaType;
+use mcctl_wire::types::SliceLength;
 
 const CLIENT: ClientId = ClientId(1, 1);
 /// Longer than a leader may answer without etcd.
@@ -235,7 +236,7 @@ fn mount(handle: &MasterHandle<RealEnv>) -> Receipt {
 
 fn put(handle: &MasterHandle<RealEnv>, key: &str) -> Receipt {
     let put = handle.call(|call| {
-        call.put_start(CLIENT, key.into(), 100, hard_pinned(), T).unwrap();
+        call.put_start(CLIENT, key.into(), SliceLength(100), hard_pinned(), T).unwrap();
         call.put_end(CLIENT, meta(key), ReplicaType::ALL, T).unwrap();
     });
     put.1

@@ -20,9 +20,13 @@ use mcctl_journal::{
     CommitLogOptions, Crash, DiskFault, LogConfig, LogThread, SimulatedStorage, StorageOperation, SyncMode,
 };
 use mcctl_metadata::admin::AdminService;
-use mcctl_net::rpc::{AdmissionWait, Admitted, RpcClient, RpcLatency, RpcService, WorkerPolls, master_calls};
+use mcctl_net::rpc::{
+    AdmissionWait, Admitted, ClientReleases, RpcClient, RpcLatency, RpcService, WorkerPolls, master_calls,
+};
 use mcctl_sys::env::{Env, RealEnv};
+use mcctl_wire::Release;
 use mcctl_wire::types::ReplicateConfig;
+use mcctl_wire::types::SliceLength;
 use mcctl_wire::{MasterApi, Method};
 
 const NODE: ClientId = ClientId(1, 1);
@@ -41,7 +45,8 @@ fn poll(wait: &mut (impl Future<Output = Admitted> + Unpin)) -> Poll<Admitted> {
 
 /// Starts a put, although the log may have no room.
 fn put<E: Env>(shared: &MasterShared<E>, key: &str) {
-    let started = shared.call(None, |call| call.put_start(NODE, key.into(), 100, ReplicateConfig::default(), T)).0;
+    let started =
+        shared.call(None, |call| call.put_start(NODE, key.into(), SliceLength(100), ReplicateConfig::default(), T)).0;
     assert!(started.is_ok(), "{key}: {started:?}");
 }
 
@@ -134,7 +139,17 @@ fn a_call_that_makes_many_changes_waits_for_the_disk_itself() {
     let keys: Vec<String> = (0..2_000).map(|key| format!("new{key}")).collect();
     let keys = keys.iter().map(|key| key.as_str().into()).collect();
     let sizes = vec![100; 2_000];
-    let started = shared.call(None, |call| call.batch_put_start(NODE, keys, sizes, ReplicateConfig::default(), T)).0;
+    let started = shared
+        .call(None, |call| {
+            call.batch_put_start(
+                NODE,
+                keys,
+                sizes.into_iter().map(SliceLength).collect(),
+                ReplicateConfig::default(),
+                T,
+            )
+        })
+        .0;
     assert!(started.iter().all(Result::is_ok));
     // Two of three acquisitions of the lock are not followed by a check of the buffer.
     assert!(log.writer.unflushed_bytes() < FILE_BYTES as usize, "{}", log.writer.unflushed_bytes());
@@ -156,7 +171,8 @@ fn a_full_disk_ends_the_master_when_a_change_waits_for_room() {
     let mut wait = admission(&shared);
     assert!(!thread.run(log.next_work(Duration::ZERO)));
     assert_eq!(poll(&mut wait), Poll::Ready(Admitted::Proceed), "the request sees the outcome");
-    let (_, receipt) = shared.call(None, |call| call.put_start(NODE, "x".into(), 9, ReplicateConfig::default(), T));
+    let (_, receipt) =
+        shared.call(None, |call| call.put_start(NODE, "x".into(), SliceLength(9), ReplicateConfig::default(), T));
     let mut commit = shared.commit(receipt).expect("it is not stored");
     let mut context = Context::from_waker(Waker::noop());
     let _ = commit.as_mut().poll(&mut context);
@@ -182,7 +198,12 @@ fn a_stall_is_reported_while_changes_wait_for_it() {
     let mut thread = LogThread::new(shared.env.clone(), shared.clone(), log.clone());
     let api = AdminApi::new(
         env,
-        Arc::new(MasterHandle { shared: shared.clone(), polls: WorkerPolls::none(), latency: RpcLatency::none() }),
+        Arc::new(MasterHandle {
+            shared: shared.clone(),
+            polls: WorkerPolls::none(),
+            latency: RpcLatency::none(),
+            releases: ClientReleases::new(Release::LATEST),
+        }),
     );
     let stalled = || {
         let is_shown = api.metrics().lines().any(|line| line == "mcctl_master_log_stalled 1");
@@ -250,7 +271,11 @@ async fn a_server_on_a_stalled_disk_answers_reads_and_delays_puts() {
     disk.hold_syncs(true);
     let count = fill(&shared);
     let put = tokio::spawn(async move {
-        changes.put_start(NODE, "waits".into(), 100, ReplicateConfig::default(), T).await.unwrap().map(drop)
+        changes
+            .put_start(NODE, "waits".into(), SliceLength(100), ReplicateConfig::default(), T)
+            .await
+            .unwrap()
+            .map(drop)
     });
     while !shared.log.as_ref().unwrap().room.has_waiting() {
         tokio::task::yield_now().await;

@@ -18,6 +18,7 @@ use mcctl_journal::{
 use mcctl_net::rpc::{CommitWait, Receipt};
 use mcctl_sys::env::{Env, RealEnv};
 use mcctl_wire::MasterApi;
+use mcctl_wire::types::SliceLength;
 use mcctl_wire::types::{ObjectMeta, ReplicaType, ReplicateConfig};
 
 const NODE: ClientId = ClientId(1, 1);
@@ -111,7 +112,7 @@ fn a_repeated_call_waits_for_the_change_of_the_first() {
 
     let (shared, log) = start(&SimulatedStorage::new(1), options(SyncMode::Always));
     let put = |call: &mut MasterCall<LockedAccess<'_, RealEnv>>| {
-        call.put_start(NODE, "k".into(), 10, ReplicateConfig::default(), T)
+        call.put_start(NODE, "k".into(), SliceLength(10), ReplicateConfig::default(), T)
     };
     assert_eq!(poll(&mut call(&shared, mount).1), Poll::Pending);
     assert_eq!(poll(&mut call(&shared, put).1), Poll::Pending);
@@ -131,7 +132,7 @@ fn a_receipt_covers_all_lock_acquisitions_of_a_call() {
     let first = log.writer.appended() + 1;
     let (_, receipt) = shared.call(None, |call| {
         call.mount_segment(segment(1, "a:1", 1000), NODE).unwrap();
-        call.put_start(NODE, "k".into(), 10, ReplicateConfig::default(), T).unwrap();
+        call.put_start(NODE, "k".into(), SliceLength(10), ReplicateConfig::default(), T).unwrap();
         call.exist_key("k".into(), T).unwrap();
     });
     assert_eq!(
@@ -167,7 +168,9 @@ fn tasks_that_are_ready_share_one_write() {
     let writes = || disk.operations()[&StorageOperation::Write];
     let before = writes();
     let mut waits = ["a", "b", "c"].map(|key| {
-        call(&shared, |call| call.put_start(NODE, key.into(), 10, ReplicateConfig::default(), T)).1.expect("it waits")
+        call(&shared, |call| call.put_start(NODE, key.into(), SliceLength(10), ReplicateConfig::default(), T))
+            .1
+            .expect("it waits")
     });
     let mut poll_all = || waits.each_mut().map(|wait| wait.as_mut().poll(&mut Context::from_waker(Waker::noop())));
     assert_eq!((poll_all(), writes()), ([Poll::Pending; 3], before));
@@ -184,7 +187,8 @@ fn freed_memory_waits_for_at_most_a_second_even_if_syncs_are_rarer() {
     let mut thread = LogThread::new(shared.env.clone(), &shared, &*log);
     assert_eq!(call(&shared, |call| call.mount_segment(segment(1, "a:1", 1000), NODE)).0, Ok(()));
     let put = |key: &'static str| {
-        let started = call(&shared, |call| call.put_start(NODE, key.into(), 600, ReplicateConfig::default(), T)).0;
+        let started =
+            call(&shared, |call| call.put_start(NODE, key.into(), SliceLength(600), ReplicateConfig::default(), T)).0;
         let meta = ObjectMeta { key: key.into(), object_checksum: None };
         started.is_ok() && call(&shared, |call| call.put_end(NODE, meta, ReplicaType::ALL, T)).0 == Ok(())
     };

@@ -10,6 +10,7 @@ use crate::{MasterState, StateAccess};
 use mcctl_base::ClientId;
 use mcctl_metadata::records::MetadataTable;
 use mcctl_wire::MasterApi;
+use mcctl_wire::types::SliceLength;
 use mcctl_wire::types::{ObjectMeta, ReplicaType, ReplicateConfig, SoftPinAction};
 
 /// The object of a key, if there is one.
@@ -72,9 +73,9 @@ impl World {
         let key_text = name(key);
         let started = self.call(process, |call| {
             if upsert {
-                call.upsert_start(id, key_text.as_str().into(), bytes, config, T)
+                call.upsert_start(id, key_text.as_str().into(), SliceLength(bytes), config, T)
             } else {
-                call.put_start(id, key_text.as_str().into(), bytes, config, T)
+                call.put_start(id, key_text.as_str().into(), SliceLength(bytes), config, T)
             }
         });
         let Ok(replicas) = started else {
@@ -222,7 +223,7 @@ impl World {
         let node = self.rng.below(NODES);
         let segment = if self.chance(2) { String::new() } else { super::world::node_name(node) };
         let keys = vec![key.as_str().into()];
-        let cleared = self.call(process, |call| call.batch_replica_clear(keys, client, segment.as_str().into()));
+        let cleared = self.call(process, |call| call.batch_replica_clear(keys, client, segment.as_str().into(), T));
         cleared.expect("valid");
         self.respond(process, CallOutcome::Nothing, false);
     }

@@ -9,6 +9,7 @@ use crate::server::shared::LockedAccess;
 use crate::unit_tests::{T, address, meta, segment};
 use mcctl_base::{ClientId, SegmentId};
 use mcctl_election::ha::planted::{HaMistake, is_planted};
+use mcctl_wire::types::SliceLength;
 use mcctl_wire::types::{ClientStatus, ReplicaType, ReplicateConfig};
 use mcctl_wire::{MasterApi, Method};
 
@@ -152,9 +153,9 @@ pub(super) fn process(call: &mut MasterCall<LockedAccess<'_, SimEnv>>, request: 
             };
             let writer = writer_id(request, start.writer);
             let started = if start.is_upsert {
-                call.upsert_start(writer, key, VALUE, config, T)
+                call.upsert_start(writer, key, SliceLength(VALUE), config, T)
             } else {
-                call.put_start(writer, key, VALUE, config, T)
+                call.put_start(writer, key, SliceLength(VALUE), config, T)
             };
             started.map(|replicas| Reply::At(replicas.iter().map(address).collect()))
         }

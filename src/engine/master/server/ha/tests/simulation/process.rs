@@ -29,7 +29,8 @@ use crate::state::MasterState;
 use crate::{DATA_FORMAT, StorePolicy};
 use mcctl_base::HostPort;
 use mcctl_election::ha::HaConfig;
-use mcctl_net::rpc::{RpcLatency, WorkerPolls};
+use mcctl_net::rpc::{ClientReleases, RpcLatency, WorkerPolls};
+use mcctl_wire::Release;
 
 /// The settings of a master.
 #[derive(Clone)]
@@ -128,7 +129,12 @@ impl Process {
         let driver = HaDriver::new(shared.clone(), hub.clone(), backend, settings, RPC_PORT, found, policy);
         let (stop, stopping) = watch::channel(false);
         let listener = mcctl_sys::env::Env::net(env).listener();
-        let ticker = MasterHandle { shared: shared.clone(), polls: WorkerPolls::none(), latency: RpcLatency::none() };
+        let ticker = MasterHandle {
+            shared: shared.clone(),
+            polls: WorkerPolls::none(),
+            latency: RpcLatency::none(),
+            releases: ClientReleases::new(Release::LATEST),
+        };
         let main = vec![
             runtime.spawn(driver.run(listener, commands, stopping.clone())),
             runtime.spawn(run_ticker(ticker, stopping)),

@@ -1,0 +1,70 @@
+//! The client of one connection: its address, and what it has shown about its release.
+
+use crate::rpc::releases::ClientReleases;
+use mcctl_base::Mono;
+use mcctl_wire::{ClientRelease, DecodeError, Method, MethodLayout, Release};
+
+/// The client of a connection.
+pub(super) struct ConnectionClient {
+    pub peer: String,
+    release: ClientRelease,
+    releases: ClientReleases,
+}
+
+impl ConnectionClient {
+    pub(super) fn new(peer: String, releases: ClientReleases) -> ConnectionClient {
+        ConnectionClient { peer, release: ClientRelease::new(releases.assumed()), releases }
+    }
+
+    /// Returns the layout of a request.
+    ///
+    /// # Errors
+    /// No release sends such a request.
+    #[inline]
+    pub(super) fn layout(
+        &mut self,
+        method: Method,
+        body: &[u8],
+        now: Mono,
+    ) -> Result<&'static MethodLayout, DecodeError> {
+        let before = self.release.possible();
+        let layout =
+            self.release.layout(method, body, |assumption| self.releases.assume(&self.peer, assumption, now))?;
+        if self.release.possible() != before {
+            self.releases.show(&self.peer, self.release.possible(), now);
+        }
+        Ok(layout)
+    }
+
+    /// Bytes were received: the client has decoded the last response.
+    #[inline]
+    pub(super) fn read(&mut self, now: Mono) {
+        if self.release.confirm() {
+            self.releases.show(&self.peer, self.release.possible(), now);
+        }
+    }
+
+    /// The client has closed the connection.
+    pub(super) fn end(&self, now: Mono) {
+        if let Some(refused) = self.release.refused() {
+            self.releases.refuse(&self.peer, refused, now);
+            tracing::debug!(peer = self.peer, %refused, "connection closed after a response for these releases");
+        }
+    }
+
+    /// Counts a request that cannot be decoded, and logs the first one of a host to each method,
+    /// because a client from an unknown release causes the same error on every call.
+    pub(super) fn report(&self, method: Method, error: &DecodeError) {
+        let possible = self.release.possible();
+        if self.releases.count_unknown(&self.peer, method, error, possible) {
+            tracing::warn!(
+                peer = self.peer,
+                method = method.name(),
+                %error,
+                release = %possible,
+                newest = Release::LATEST.name(),
+                "cannot decode a request; its client may be newer than this master. `mcctl status` lists such clients"
+            );
+        }
+    }
+}

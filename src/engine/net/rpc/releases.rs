@@ -1,0 +1,313 @@
+//! The releases of a server's clients, by host: what ended connections have shown, for the first
+//! calls of later ones.
+//!
+//! A client opens and closes connections, and the first call on one may have the same layout in
+//! several releases. The server then assumes the release that the client's host has shown last,
+//! else [`ServerConfig::client_release`](crate::rpc::ServerConfig::client_release). If the client
+//! cannot decode the response, it closes the connection and calls again on another one. That call
+//! is answered as another release.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mcctl_base::Mono;
+use mcctl_wire::pack::{DecodeError, DecodeFault};
+use mcctl_wire::{Assumption, Method, Release, Releases};
+
+/// Maximum number of hosts. Beyond it, the host that was heard of least recently is forgotten.
+const HOSTS_MAX: usize = 8192;
+/// Number of different releases remembered per host.
+const RELEASES_MAX: usize = 4;
+/// A client that could not decode a response calls again within this time. Connection attempts of
+/// a client that cannot set up may come from a supervisor that restarts it.
+const REFUSAL_MAX: Duration = Duration::from_secs(60);
+/// Maximum number of combinations of host and method whose unknown requests are listed.
+const UNKNOWN_MAX: usize = 256;
+
+/// The releases of a server's clients. Clones share the records.
+#[derive(Clone, Debug)]
+pub struct ClientReleases(Arc<ClientReleasesInner>);
+
+#[derive(Debug)]
+struct ClientReleasesInner {
+    assumed: Release,
+    records: Mutex<ReleaseRecords>,
+}
+
+#[derive(Debug, Default)]
+struct ReleaseRecords {
+    hosts: HashMap<String, HostRecord>,
+    /// Requests of an unknown layout, by host and method.
+    unknown: BTreeMap<(String, Method), UnknownRequests>,
+    /// Their number, including those that are not listed.
+    unknown_count: u64,
+}
+
+#[derive(Debug, Default)]
+struct HostRecord {
+    /// What clients of this host have shown, the latest last.
+    shown: Vec<(Releases, Mono)>,
+    /// The releases whose response a client has refused last.
+    refused: Option<(Releases, Mono)>,
+}
+
+impl HostRecord {
+    fn changed_at(&self) -> Mono {
+        let shown = self.shown.last().map(|(_, at)| *at);
+        shown.max(self.refused.map(|(_, at)| at)).unwrap_or(Mono::ZERO)
+    }
+}
+
+/// Requests whose layout is of no known release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownRequests {
+    pub host: String,
+    pub method: Method,
+    pub count: u64,
+    /// The type hash of the last one; 0 if it was too short.
+    pub hash: u32,
+    /// The releases that the host's other requests show; empty if they show none.
+    pub probable: Releases,
+}
+
+impl ClientReleases {
+    /// Without records. `assumed` is the release of a host that has shown nothing.
+    pub fn new(assumed: Release) -> ClientReleases {
+        ClientReleases(Arc::new(ClientReleasesInner { assumed, records: Mutex::default() }))
+    }
+
+    /// The release of a host that has shown nothing.
+    pub fn assumed(&self) -> Release {
+        self.0.assumed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReleaseRecords> {
+        self.0.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The release of the client at `peer`, one of those in `assumption`.
+    pub fn assume(&self, peer: &str, assumption: Assumption, now: Mono) -> Release {
+        let possible = assumption.possible;
+        let records = self.lock();
+        let found = records.hosts.get(host(peer)).and_then(|record| record.assume(assumption, now));
+        drop(records);
+        let assumed = Some(self.0.assumed).filter(|assumed| possible.contains(*assumed));
+        found.or(assumed).or(possible.newest()).unwrap_or(self.0.assumed)
+    }
+
+    /// Notes what the requests of the client at `peer` have shown.
+    pub fn show(&self, peer: &str, possible: Releases, now: Mono) {
+        self.with_host(peer, |record| record.show(possible, now));
+    }
+
+    /// Notes that the client at `peer` could not decode a response of these releases.
+    pub fn refuse(&self, peer: &str, releases: Releases, now: Mono) {
+        self.with_host(peer, |record| record.refused = Some((releases, now)));
+    }
+
+    fn with_host(&self, peer: &str, change: impl FnOnce(&mut HostRecord)) {
+        let host = host(peer);
+        let mut records = self.lock();
+        if let Some(record) = records.hosts.get_mut(host) {
+            return change(record);
+        }
+        if records.hosts.len() >= HOSTS_MAX {
+            let oldest = records.hosts.iter().min_by_key(|(_, record)| record.changed_at());
+            if let Some(oldest) = oldest.map(|(host, _)| host.clone()) {
+                records.hosts.remove(&oldest);
+            }
+        }
+        change(records.hosts.entry(host.to_owned()).or_default());
+    }
+
+    /// Counts a request of an unknown layout. Returns true for the first one of the host's calls to
+    /// this method. `possible` is what the connection has shown.
+    pub fn count_unknown(&self, peer: &str, method: Method, error: &DecodeError, possible: Releases) -> bool {
+        let host = host(peer);
+        let mut records = self.lock();
+        records.unknown_count += 1;
+        let shown = records.hosts.get(host).and_then(|record| record.shown.last()).map(|(shown, _)| *shown);
+        let is_full = records.unknown.len() >= UNKNOWN_MAX;
+        let key = (host.to_owned(), method);
+        if is_full && !records.unknown.contains_key(&key) {
+            return false;
+        }
+        let hash = if let DecodeFault::Hash { found, .. } = error.fault { found } else { 0 };
+        let known = if possible == Releases::ALL { shown.unwrap_or(Releases::NONE) } else { possible };
+        let entry = records.unknown.entry(key).or_insert_with_key(|(host, method)| UnknownRequests {
+            host: host.clone(),
+            method: *method,
+            count: 0,
+            hash,
+            probable: known,
+        });
+        entry.count += 1;
+        entry.hash = hash;
+        entry.probable = known;
+        entry.count == 1
+    }
+
+    /// The number of requests of an unknown layout.
+    pub fn unknown_count(&self) -> u64 {
+        self.lock().unknown_count
+    }
+
+    /// The requests of an unknown layout, by host and method.
+    pub fn unknown(&self) -> Vec<UnknownRequests> {
+        self.lock().unknown.values().cloned().collect()
+    }
+
+    /// What clients have shown, by host, the latest last.
+    pub fn shown(&self) -> Vec<(String, Vec<Releases>)> {
+        let records = self.lock();
+        let shown = |record: &HostRecord| record.shown.iter().map(|(releases, _)| *releases).collect();
+        let mut all: Vec<(String, Vec<Releases>)> =
+            records.hosts.iter().map(|(host, record)| (host.clone(), shown(record))).collect();
+        drop(records);
+        all.retain(|(_, shown)| !shown.is_empty());
+        all.sort_by(|one, other| one.0.cmp(&other.0));
+        all
+    }
+}
+
+impl HostRecord {
+    fn show(&mut self, possible: Releases, now: Mono) {
+        // The next assumption follows this.
+        self.refused = None;
+        // Most connections begin with calls that show little. They are not news if another
+        // connection has shown more.
+        if self.shown.iter().any(|(shown, _)| *shown != possible && shown.without(possible).is_empty()) {
+            return;
+        }
+        self.shown.retain(|(shown, _)| !possible.without(*shown).is_empty());
+        if self.shown.len() == RELEASES_MAX {
+            self.shown.remove(0);
+        }
+        self.shown.push((possible, now));
+    }
+
+    fn assume(&self, assumption: Assumption, now: Mono) -> Option<Release> {
+        let Assumption { method, possible, is_fresh } = assumption;
+        // A client that has just started did not refuse the last response to another call.
+        let may_repeat = !is_fresh || method == Method::ServiceReady;
+        if let Some((refused, at)) = self.refused
+            && may_repeat
+            && now.since(at) <= REFUSAL_MAX
+            && !possible.and(refused).is_empty()
+        {
+            return possible.without(refused).newest();
+        }
+        let both = |(shown, _): &(Releases, Mono)| shown.and(possible);
+        let matching = || self.shown.iter().rev().map(both).filter(|both| !both.is_empty() && *both != possible);
+        // A host with several releases tells nothing about a client that has just started. Its
+        // first call tells 0.3.7 from all others, and a wrong answer ends it: after an upgrade, its
+        // host has shown only the release before.
+        if method == Method::ServiceReady || is_fresh && matching().count() > 1 {
+            return None;
+        }
+        matching().next()?.newest()
+    }
+}
+
+/// The host in `host:port`.
+fn host(peer: &str) -> &str {
+    peer.rsplit_once(':').map_or(peer, |(host, _)| host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: &str = "10.0.0.1:4000";
+
+    fn at(seconds: u64) -> Mono {
+        Mono::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn reads(is_fresh: bool) -> Assumption {
+        let possible = Releases::since(Release::V0_3_12);
+        Assumption { method: Method::GetReplicaList, possible, is_fresh }
+    }
+
+    #[test]
+    fn a_host_that_has_shown_nothing_has_the_set_release() {
+        let releases = ClientReleases::new(Release::V0_3_12);
+        assert_eq!(releases.assume(PEER, reads(true), at(0)), Release::V0_3_12);
+        let releases = ClientReleases::new(Release::V0_3_6);
+        assert_eq!(releases.assume(PEER, reads(true), at(0)), Release::LATEST);
+    }
+
+    #[test]
+    fn a_host_has_the_release_that_it_has_shown_last() {
+        let releases = ClientReleases::new(Release::LATEST);
+        releases.show(PEER, Releases::only(Release::V0_3_12), at(0));
+        assert_eq!(releases.assume("10.0.0.1:4001", reads(true), at(1)), Release::V0_3_12);
+        assert_eq!(releases.assume("10.0.0.2:4001", reads(true), at(1)), Release::LATEST);
+        releases.show(PEER, Releases::only(Release::V0_3_13), at(2));
+        assert_eq!(releases.assume(PEER, reads(false), at(3)), Release::V0_3_13);
+        releases.show(PEER, Releases::only(Release::V0_3_12), at(4));
+        assert_eq!(releases.assume(PEER, reads(false), at(5)), Release::V0_3_12);
+        // A new client on a host with several releases.
+        assert_eq!(releases.assume(PEER, reads(true), at(5)), Release::LATEST);
+    }
+
+    #[test]
+    fn a_call_that_shows_less_than_another_is_not_news() {
+        let releases = ClientReleases::new(Release::V0_3_12);
+        releases.show(PEER, Releases::since(Release::V0_3_8), at(0));
+        assert_eq!(
+            releases.assume(PEER, reads(false), at(1)),
+            Release::V0_3_12,
+            "it excludes none of the possible ones"
+        );
+        releases.show(PEER, Releases::only(Release::V0_3_13), at(2));
+        releases.show(PEER, Releases::since(Release::V0_3_8), at(3));
+        assert_eq!(releases.shown(), [("10.0.0.1".to_owned(), vec![Releases::only(Release::V0_3_13)])]);
+        assert_eq!(releases.assume(PEER, reads(true), at(4)), Release::V0_3_13);
+    }
+
+    #[test]
+    fn the_call_after_a_refusal_is_answered_as_another_release() {
+        let releases = ClientReleases::new(Release::LATEST);
+        releases.refuse(PEER, Releases::since(Release::V0_3_13), at(0));
+        assert_eq!(releases.assume(PEER, reads(false), at(1)), Release::V0_3_12);
+        // Another client has started.
+        assert_eq!(releases.assume(PEER, reads(true), at(1)), Release::LATEST);
+        assert_eq!(releases.assume(PEER, reads(false), at(100)), Release::LATEST);
+        let handshake =
+            Assumption { method: Method::ServiceReady, possible: Releases::since(Release::V0_3_7), is_fresh: true };
+        releases.refuse(PEER, Releases::since(Release::V0_3_8), at(200));
+        assert_eq!(releases.assume(PEER, handshake, at(201)), Release::V0_3_7);
+        releases.refuse(PEER, Releases::only(Release::V0_3_7), at(202));
+        assert_eq!(releases.assume(PEER, handshake, at(203)), Release::LATEST);
+        releases.show(PEER, Releases::only(Release::V0_3_7), at(204));
+        assert_eq!(releases.assume(PEER, handshake, at(205)), Release::LATEST, "the client may be upgraded");
+    }
+
+    #[test]
+    fn the_number_of_hosts_is_limited() {
+        let releases = ClientReleases::new(Release::LATEST);
+        for index in 0..HOSTS_MAX as u64 + 10 {
+            releases.show(&format!("host-{index}:1"), Releases::only(Release::V0_3_9), at(index));
+        }
+        let shown = releases.shown();
+        assert_eq!(shown.len(), HOSTS_MAX);
+        assert!(!shown.iter().any(|(host, _)| host == "host-0"));
+    }
+
+    #[test]
+    fn unknown_requests_are_counted_by_host_and_method() {
+        let releases = ClientReleases::new(Release::LATEST);
+        let error = DecodeError::from(DecodeFault::Hash { found: 7, expected: 8 });
+        releases.show(PEER, Releases::only(Release::V0_3_13), at(0));
+        assert!(releases.count_unknown(PEER, Method::PutStart, &error, Releases::ALL));
+        assert!(!releases.count_unknown("10.0.0.1:4001", Method::PutStart, &error, Releases::ALL));
+        assert!(releases.count_unknown(PEER, Method::PutEnd, &error, Releases::only(Release::V0_3_9)));
+        let found = releases.unknown();
+        let [start, end] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((start.count, start.hash, start.probable), (2, 7, Releases::only(Release::V0_3_13)));
+        assert_eq!(end.probable, Releases::only(Release::V0_3_9));
+        assert_eq!(releases.unknown_count(), 3);
+    }
+}
