@@ -2,7 +2,7 @@
 //! additional ones.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use mcctl::engine::admin::{AdminClient, AdminErrorKind};
@@ -16,7 +16,9 @@ use mcctl::engine::master::view::{
     AdminView, DataView, HaView, HeartbeatView, RemovedSlice, ReplicaView, RunState, SegmentView, ServiceView,
 };
 use mcctl::engine::master::{MasterState, ObjectWalk, StorePolicy};
+use mcctl::engine::rpc::ClientReleases;
 use mcctl::engine::rpc::{CommitWait, Receipt};
+use mcctl::engine::wire::Release;
 
 use crate::http::{Connection, replay};
 
@@ -49,6 +51,11 @@ impl AdminView for Fixed {
 
     fn stuck_for(&self) -> Option<Duration> {
         self.stuck.load(Ordering::Relaxed).then_some(Duration::from_secs(7))
+    }
+
+    fn client_releases(&self) -> Option<&ClientReleases> {
+        static RELEASES: LazyLock<ClientReleases> = LazyLock::new(|| ClientReleases::new(Release::LATEST));
+        Some(&RELEASES)
     }
 
     fn metrics(&self) -> (MasterCounters, MasterGauges) {
@@ -347,7 +354,8 @@ async fn the_client_reads_what_the_server_writes() {
     assert_eq!((&*health.role, &*health.ha_state, health.service_ready), ("leader", "serving", true));
     assert_eq!((admin.ready().await, admin.role().await), (Ok(Some(true)), Ok(Some("leader".to_owned()))));
     assert_eq!(admin.leader().await.unwrap().leader_address, None);
-    assert_eq!((admin.announcement().await, admin.heartbeats().await), (Ok(None), Ok(Some(Vec::new()))));
+    assert_eq!(admin.announcement().await, Ok(None));
+    assert_eq!(admin.heartbeats().await.map(|found| found.map(|found| found.clients)), Ok(Some(Vec::new())));
     let segments = admin.segments().await.unwrap();
     assert_eq!((segments.len(), segments[0].size_bytes, &*segments[0].te_endpoint), (2, 16 << 20, "localhost:12805"));
     assert_eq!(admin.segment_names().await.unwrap(), ["localhost:12805"; 2]);

@@ -13,10 +13,10 @@ use mcctl::engine::base::ByteSize;
 use mcctl::engine::deploy::{DeploymentSpec, FileFormat, commented};
 use mcctl::engine::master::StorePolicy;
 use mcctl::engine::upstream::{
-    ADMIN_ROUTES, CLIENT_FLAGS, CLIENT_METRICS, CLIENT_ROUTES, ENGINE_VARIABLES, FlagKind, LIBRARY_FLAGS, MASTER_FLAGS,
-    MASTER_METRICS, METADATA_ROUTES, METADATA_SERVER_FLAGS, MetricFamily, NOT_IN_THE_WHEEL, OTHER_VARIABLES, Release,
-    SERVICE_VARIABLES, STORE_KEYS, STORE_ROUTES, STORE_SERVICE_FLAGS, UpstreamFlag, VARIABLE_PREFIXES, find,
-    known_variables,
+    ADMIN_ROUTES, CLIENT_FLAGS, CLIENT_METRICS, CLIENT_ROUTES, DeployedRelease, ENGINE_VARIABLES, FlagKind,
+    LIBRARY_FLAGS, MASTER_FLAGS, MASTER_METRICS, METADATA_ROUTES, METADATA_SERVER_FLAGS, MetricFamily,
+    NOT_IN_THE_WHEEL, OTHER_VARIABLES, SERVICE_VARIABLES, STORE_KEYS, STORE_ROUTES, STORE_SERVICE_FLAGS, UpstreamFlag,
+    VARIABLE_PREFIXES, find, known_variables,
 };
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ const NOT_VARIABLES: [&str; 2] = ["MC_MAX_EP_PI", "MOONCAKE_MASTER_SERVICE_SNAPS
 /// A variable that mcctl reads and no file of the wheel contains.
 const ONLY_OURS: &str = "MOONCAKE_HOST_ID";
 
-fn fixture(release: Release, program: &str) -> PathBuf {
+fn fixture(release: DeployedRelease, program: &str) -> PathBuf {
     root().join("fixtures/help").join(release.text()).join(format!("{program}.txt"))
 }
 
@@ -59,7 +59,7 @@ fn same_default(row: &UpstreamFlag, printed: &str) -> bool {
 
 #[test]
 fn the_help_of_each_release_lists_the_flags_of_that_release() {
-    for release in Release::ALL {
+    for release in DeployedRelease::ALL {
         for (program, own) in PROGRAMS {
             let printed = parsed(&text(&fixture(release, program)));
             let rows: Vec<_> = own.iter().chain(LIBRARY_FLAGS).filter(|row| release.has(row.since)).collect();
@@ -73,7 +73,7 @@ fn the_help_of_each_release_lists_the_flags_of_that_release() {
                 let (kind, default) = &printed[row.name];
                 assert_eq!(row.kind.gflags_type(), kind, "{program} {} {}", release.text(), row.name);
                 // The rows have the defaults of the tested release.
-                if release == Release::TESTED {
+                if release == DeployedRelease::TESTED {
                     assert!(same_default(row, default), "{program} {}: {default}", row.name);
                 }
             }
@@ -84,9 +84,9 @@ fn the_help_of_each_release_lists_the_flags_of_that_release() {
 #[test]
 fn the_install_script_and_the_deployment_file_name_the_known_releases() {
     let install = text(&root().join("tests/peers/install"));
-    assert!(install.contains(&format!("${{MOONCAKE_PEER_VERSION:-{}}}", Release::TESTED.text())));
+    assert!(install.contains(&format!("${{MOONCAKE_PEER_VERSION:-{}}}", DeployedRelease::TESTED.text())));
     let file = commented(&DeploymentSpec::default(), FileFormat::Toml);
-    for release in Release::ALL {
+    for release in DeployedRelease::ALL {
         assert!(file.contains(release.text()), "src/engine/deploy/keys.rs does not name {}", release.text());
     }
 }
@@ -97,7 +97,7 @@ fn the_wheel_prints_the_recorded_help() {
     for (program, _) in PROGRAMS {
         let out =
             wheel().program(program).env_remove("POD_NAME").env_remove("POD_NAMESPACE").arg("--help").output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&out.stdout), text(&fixture(Release::TESTED, program)), "{program}");
+        assert_eq!(String::from_utf8_lossy(&out.stdout), text(&fixture(DeployedRelease::TESTED, program)), "{program}");
     }
 }
 

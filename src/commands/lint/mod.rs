@@ -19,7 +19,7 @@ use crate::commands::lint::report::LintVerdict;
 use crate::engine::base::text::escaped;
 use crate::engine::check::{Finding, Severity};
 use crate::engine::lint::{CHECKS, FileKind, ReadError, SourceFile, check_deployment, read_each};
-use crate::engine::upstream::Release;
+use crate::engine::upstream::DeployedRelease;
 
 /// Check deployment files, manifests, units, environment files, scripts and settings files for
 /// mistakes
@@ -178,5 +178,5 @@ fn known_release(text: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!("invalid Mooncake release '{text}'"))
-        .next(format!("use numbers separated by dots, e.g. {}", Release::TESTED.text())))
+        .next(format!("use numbers separated by dots, e.g. {}", DeployedRelease::TESTED.text())))
 }

@@ -66,6 +66,12 @@ pub(super) enum StatusCaveat {
     NoStandbyInSync,
     #[error("this standby cannot be promoted without loss: {0}")]
     NotPromotable(String),
+    #[error(
+        "{host}: {} for {method} cannot be decoded{}. Its client may be newer than this mcctl; see docs/TROUBLESHOOTING.md, release",
+        counted(*.requests, "request"),
+        if .release.is_empty() { String::new() } else { format!("; its other calls are those of {}", escaped(.release)) }
+    )]
+    UnknownRequests { host: String, method: String, requests: u64, release: String },
     #[error("node {node} read damaged objects from {segment}: checksum mismatches: {count}")]
     ChecksumMismatches { node: String, segment: String, count: u64 },
     #[error("node {node}: the memory of host {host} is suspect: ten checksum mismatches within a minute")]
@@ -136,6 +142,13 @@ pub(super) fn caveats(status: &StatusDocument<'_>) -> Vec<StatusCaveat> {
     }
     let suspicious = status.completed_writes.map(|writes| writes.suspicious).filter(|count| *count > 0);
     caveats.extend(suspicious.map(StatusCaveat::SuspiciousWrites));
+    let unknown = status.unknown_requests.iter().map(|found| StatusCaveat::UnknownRequests {
+        host: escaped(&found.host),
+        method: escaped(&found.method),
+        requests: found.requests,
+        release: found.release.clone(),
+    });
+    caveats.extend(unknown);
     let almost_full = status.data_dir.filter(|dir| dir.is_almost_full() && status.memory_only != Some(true));
     caveats.extend(almost_full.map(StatusCaveat::DiskAlmostFull));
     caveats

@@ -6,6 +6,7 @@ mod data_dir;
 mod follow;
 mod masters;
 mod nodes;
+mod releases;
 mod segments;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ use crate::commands::status::nodes::{NodeReply, NodeStatus};
 use crate::commands::status::segments::SegmentStatusEntry;
 use crate::commands::target::discovery;
 use crate::commands::target::master_target::{MasterArgs, MasterTarget};
-use crate::engine::admin::types::HaStatusReport;
+use crate::engine::admin::types::{HaStatusReport, UnknownRequestCount};
 use crate::engine::admin::{AdminClient, CompletedWrites, MasterStatus, OperationRates};
 use crate::engine::base::text::{counted, escaped};
 use crate::engine::base::{ByteSize, HostPort};
@@ -121,6 +122,11 @@ struct StatusDocument<'a> {
     /// Milliseconds since the last heartbeat, by client ID; `null` if the master does not report
     /// heartbeats (mooncake_master does not).
     heartbeats_ms: Option<BTreeMap<&'a str, u64>>,
+    /// The Mooncake releases that each host's clients have shown, the latest last; `null` if the
+    /// master does not report them.
+    releases: Option<BTreeMap<&'a str, &'a [String]>>,
+    /// Requests that the master could not decode, by host and method.
+    unknown_requests: &'a [UnknownRequestCount],
     /// The nodes specified with --node.
     nodes: Vec<NodeStatus<'a>>,
 }
@@ -274,6 +280,11 @@ fn document<'a>(admin: &AdminClient, now: &'a StatusSample, before: Option<&Stat
             .heartbeats
             .as_ref()
             .map(|all| all.iter().map(|(client, age)| (&**client, milliseconds(*age))).collect()),
+        releases: status
+            .heartbeats
+            .is_some()
+            .then(|| status.hosts.iter().map(|one| (&*one.host, &*one.releases)).collect()),
+        unknown_requests: &status.unknown_requests,
         nodes: nodes.iter().map(NodeStatus::new).collect(),
     }
 }
@@ -343,6 +354,9 @@ fn render(status: &StatusDocument<'_>, is_http: bool) -> String {
     {
         let all = plural(writes.with_checksum.saturating_add(writes.without_checksum), "write");
         text.push_str(&output::labelled("unchecked", &format!("{} of {all} have no checksum", shown_share(share))));
+    }
+    if let Some(releases) = releases::shown(status) {
+        text.push_str(&output::labelled("releases", &releases));
     }
     for caveat in caveats(status) {
         text.push_str(&output::labelled("caveat", &caveat.to_string()));
@@ -463,6 +477,8 @@ mod tests {
             completed_writes: None,
             segments: segments.iter().map(SegmentStatusEntry::from).collect(),
             heartbeats_ms: Some([("a", 400), ("b", 7100)].into()),
+            releases: None,
+            unknown_requests: &[],
             nodes: Vec::new(),
         }
     }

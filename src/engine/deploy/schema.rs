@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{AccessSection, DeploySize, ExtraVolume, MonitoringSection, PodToleration};
-use mcctl_base::upstream::{MASTER_FLAGS, Release, find, ports};
+use mcctl_base::upstream::{DeployedRelease, MASTER_FLAGS, find, ports};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -17,7 +17,7 @@ pub struct DeploymentSpec {
     /// Which implementation runs the master and the store nodes.
     pub programs: Programs,
     /// Mooncake release in the images and on the hosts.
-    pub mooncake: Release,
+    pub mooncake: DeployedRelease,
     /// The model and its cache.
     pub model: ModelSection,
     /// The master, which holds the store's metadata.
@@ -46,7 +46,7 @@ impl Default for DeploymentSpec {
             version: 1,
             name: "hicache".to_owned(),
             programs: Programs::Upstream,
-            mooncake: Release::TESTED,
+            mooncake: DeployedRelease::TESTED,
             model: ModelSection::default(),
             master: MasterSection::default(),
             metadata: MetadataSection::default(),

@@ -342,6 +342,7 @@ const ALERTS: &[AlertCase] = &[
     // The first mismatch of a peer, which adds its series.
     alert("McctlChecksumMismatch", &[("mcctl_client_checksum_mismatches_total", "e1", "1+0x300")], "30m15s", "29m30s"),
     alert("McctlSuspiciousPutEnds", &[("mcctl_master_suspicious_put_ends_total", "m1", "3+0x300")], "30m15s", "29m45s"),
+    alert("McctlUnknownRequests", &[("mcctl_master_unknown_requests_total", "m1", "3+0x300")], "30m15s", "29m45s"),
     alert("McctlRequestsRefused", &[("mcctl_node_served_refusals_total", "n1", "3+0x300")], "30m15s", "29m45s"),
 ];
 

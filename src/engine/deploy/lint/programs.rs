@@ -61,6 +61,7 @@ pub(super) const NODE_TRANSPORTS: &[&str] = &["tcp", "rdma"];
 /// Additional flags of `mcctl serve master`: the logging flags of all services, and those of the
 /// data directory.
 pub const MCCTL_FLAGS: &[&str] = &[
+    "client_release",
     "log_level",
     "log_file",
     "log_file_max_size",

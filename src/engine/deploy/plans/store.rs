@@ -6,7 +6,7 @@ use crate::{
     ComponentRole, DeployError, DrainHook, HostMount, NamedPort, ProbeAction, ProbeSet, ProbeSpec, ProcessPlan,
     ProcessResources, StoreProtocol, need,
 };
-use mcctl_base::upstream::Release;
+use mcctl_base::upstream::DeployedRelease;
 
 /// Plans one process per host and NUMA node.
 pub(crate) fn plans(context: &PlanContext<'_>) -> Result<Vec<ProcessPlan>, DeployError> {
@@ -59,7 +59,7 @@ fn plan(context: &PlanContext<'_>, host: &str, name: String, at: u16) -> Result<
     let mut set = |name: &str, value: String| env.push((name.to_owned(), value));
     let mut ports = vec![NamedPort { name: "rest", number: rest, key: "nodes.rest_port" }];
     // 0.3.12.post1 reads these variables, too, but its server was not tested as a readiness probe.
-    let has_client_http = !context.is_mcctl() && spec.mooncake >= Release::V0_3_13Post1;
+    let has_client_http = !context.is_mcctl() && spec.mooncake >= DeployedRelease::V0_3_13Post1;
     if has_client_http {
         set("MOONCAKE_ENABLE_CLIENT_HTTP_SERVER", "true".to_owned());
         set("MOONCAKE_CLIENT_HTTP_PORT", client_http.to_string());

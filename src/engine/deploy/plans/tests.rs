@@ -8,7 +8,7 @@ use super::*;
 use crate::plan::size_text;
 use crate::render::{RenderFormat, render as render_files};
 use crate::{DeploySize, FileFormat, HighAvailability, HugePageSize, MetadataKind, ProbeAction, ServingMode, parse};
-use mcctl_base::upstream::Release;
+use mcctl_base::upstream::DeployedRelease;
 
 fn read(text: &str) -> DeploymentSpec {
     parse(text, FileFormat::Toml, &[]).unwrap()
@@ -475,7 +475,7 @@ prop_compose! {
         if ours { spec.programs = Programs::Mcctl; }
         if memory_only { spec.master.data_dir = Some(String::new()); }
         spec.transfer.checksums = checksums;
-        if old { spec.mooncake = Release::V0_3_12Post1; }
+        if old { spec.mooncake = DeployedRelease::V0_3_12Post1; }
         if http { spec.metadata.kind = MetadataKind::Http; }
         if rdma {
             spec.transfer.protocol = StoreProtocol::Rdma;

@@ -8,6 +8,7 @@ use mcctl_base::{ByteSize, HostPort};
 use mcctl_metadata::admin::types::{HaStatusReport, MasterHealth, MemoryUsage};
 use mcctl_net::http::Samples;
 use mcctl_store::transport_stats::TransportStats;
+use mcctl_wire::Release;
 
 /// All facts of a cluster.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ impl ClusterFacts {
 #[derive(Clone, Debug)]
 pub struct RpcFacts {
     pub state: RpcState,
+    /// The release of the master's messages; `None` if it did not respond.
+    pub release: Option<Release>,
     /// Time until the first result.
     pub took: Duration,
     /// Latencies of sequential lookups of a missing key.
@@ -362,6 +365,7 @@ pub mod test_facts {
         ClusterFacts {
             master: HostPort::new("10.0.0.9", 50_051),
             rpc: RpcFacts {
+                release: Some(Release::LATEST),
                 state: RpcState::Ready("2.0.0".to_owned()),
                 took: Duration::from_millis(1),
                 lookups: vec![Duration::from_micros(200); 200],

@@ -20,12 +20,13 @@ use mcctl_metadata::admin::AdminClient;
 use mcctl_metadata::admin::types::HaStatusReport;
 use mcctl_metadata::{CallLimits, KeySpace, MetadataClient, MetadataUri};
 use mcctl_net::rpc::{CallError, ConnectionError, RpcClient, master_calls};
-use mcctl_store::DEFAULT_TENANT;
 use mcctl_store::transport_stats::TransportStats;
 use mcctl_store::{ClientConfig, NodeClient, StoreClientBuilder};
 use mcctl_sys::env::{Env, deadline};
 use mcctl_wire::MasterCalls;
 use mcctl_wire::json::{RpcMeta, SegmentDescriptor};
+use mcctl_wire::method::{Channel, Method};
+use mcctl_wire::types::{ServiceVersion, Tenant};
 
 /// Maximum number of nodes probed. The rest are not judged.
 const NODES_MAX: usize = 1024;
@@ -48,9 +49,12 @@ pub(super) async fn gather<E: Env>(env: &E, query: &ClusterQuery, wanted: &dyn F
         async {
             match master {
                 Ok(_) => ready(env, &calls, query.limit).await,
-                Err(why) => {
-                    RpcFacts { state: RpcState::Unknown(why.into()), took: Duration::ZERO, lookups: Vec::new() }
-                }
+                Err(why) => RpcFacts {
+                    state: RpcState::Unknown(why.into()),
+                    release: None,
+                    took: Duration::ZERO,
+                    lookups: Vec::new(),
+                },
             }
         },
         admins(env, query),
@@ -151,7 +155,13 @@ async fn master(query: &ClusterQuery) -> (Option<LeaderRecord>, Fact<HostPort>) 
 
 async fn ready<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>, limit: Duration) -> RpcFacts {
     let began = env.now();
-    let state = match calls.service_ready().await {
+    let release = calls.0.release().await.ok();
+    // 0.3.6 has no handshake.
+    let version = match release {
+        Some(release) if Method::ServiceReady.layout(release).is_none() => Ok(Ok(ServiceVersion::default())),
+        _ => calls.service_ready().await,
+    };
+    let state = match version {
         Ok(Ok(version)) => RpcState::Ready(version.to_string()),
         Ok(Err(code)) => RpcState::NotReady(code.to_string()),
         Err(CallError::Connect { source, address }) => match dial::resolves(env, &address.host, limit).await {
@@ -169,7 +179,7 @@ async fn ready<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>, limit: Durati
         }
         Err(error) => RpcState::Foreign(error.to_string()),
     };
-    RpcFacts { state, took: env.now().since(began), lookups: Vec::new() }
+    RpcFacts { state, release, took: env.now().since(began), lookups: Vec::new() }
 }
 
 async fn admins<E: Env>(env: &E, query: &ClusterQuery) -> Vec<AdminFacts> {
@@ -357,7 +367,7 @@ async fn lookups<E: Env>(env: &E, calls: &MasterCalls<RpcClient<E>>) -> Vec<Dura
     let began = env.now();
     while times.len() < LOOKUPS && env.now().since(began) < LOOKUPS_LIMIT {
         let asked = env.now();
-        match calls.exist_key(key.as_str().into(), DEFAULT_TENANT.into()).await {
+        match calls.exist_key(key.as_str().into(), Tenant::DEFAULT).await {
             Ok(Ok(_) | Err(ErrorCode::OBJECT_NOT_FOUND)) => times.push(env.now().since(asked)),
             _ => break,
         }

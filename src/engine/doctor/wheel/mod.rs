@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::running::Fact;
 use crate::{CheckEntry, Selection, each, find, skipped, status};
 use mcctl_base::check::{Check, CheckGroup, CheckReport, CheckStatus, Severity};
-use mcctl_base::upstream::SERIES;
+use mcctl_base::upstream::Release;
 use mcctl_sys::FileTree;
 use mcctl_sys::env::Env;
 
@@ -28,12 +28,9 @@ pub struct WheelFacts {
 
 /// The checks with their functions.
 pub const CHECKS: &[CheckEntry<WheelFacts>] = &[
-    (
-        entry("wheel-installed", "exactly one Mooncake wheel is installed, and its release series matches mcctl", &[3]),
-        wheel,
-    ),
+    (entry("wheel-installed", "exactly one Mooncake wheel is installed, and mcctl knows its release", &[3]), wheel),
     (entry("wheel-import", "Python imports the wheel: its libraries and modules are found", &[2, 22]), import),
-    (entry("wheel-release", "the wheel and the mooncake_master on PATH have the same release", &[3]), release),
+    (entry("wheel-release", "the wheel and the mooncake_master on PATH work together", &[3]), release),
 ];
 
 const fn entry(id: &'static str, about: &'static str, problems: &'static [u8]) -> Check {
@@ -115,22 +112,17 @@ fn wheel(facts: &WheelFacts, check: &Check) -> CheckStatus {
             ));
         }
     }
-    for wheel in wheels.iter().filter(|wheel| series(&wheel.release) != SERIES) {
+    for wheel in wheels.iter().filter(|wheel| Release::of_version(&wheel.release).is_none()) {
+        let (first, last) = (Release::FIRST, Release::LATEST);
         findings.push(find(
             check,
-            Severity::Info,
-            format!("this wheel belongs to series {}, but mcctl implements {SERIES}: puts between the two fail without an error message", series(&wheel.release)),
+            Severity::Warning,
+            format!("this wheel's release is unknown to this mcctl, whose master serves {first} to {last}: its puts may fail"),
             describe(wheel),
-            format!("to match mcctl's master and nodes: pip install '{}>={SERIES}'", wheel.name),
+            format!("update mcctl, or install a release that it serves: pip install '{}=={last}'", wheel.name),
         ));
     }
     status(findings, || wheels.iter().map(describe).collect::<Vec<_>>().join("; "))
-}
-
-/// `0.3.13.post1` belongs to the series `0.3.13`.
-fn series(release: &str) -> String {
-    let numbers = release.split('.').take(3).take_while(|part| part.chars().all(|c| c.is_ascii_digit()));
-    numbers.collect::<Vec<_>>().join(".")
 }
 
 fn import(facts: &WheelFacts, check: &Check) -> CheckStatus {
@@ -144,6 +136,11 @@ fn import(facts: &WheelFacts, check: &Check) -> CheckStatus {
     CheckStatus::Found(vec![find(check, cause.severity, cause.finding, evidence, cause.remedy)])
 }
 
+/// Whether clients of one of the versions work with an upstream master of the other one.
+fn work_together(one: &str, other: &str) -> bool {
+    Release::of_version(one).zip(Release::of_version(other)).is_some_and(|(one, other)| one.works_with(other))
+}
+
 fn release(facts: &WheelFacts, check: &Check) -> CheckStatus {
     let wheel = facts.report.installed.wheels.first();
     let Some((wheel, (path, master))) = wheel.zip(facts.master.as_ref()) else {
@@ -155,12 +152,15 @@ fn release(facts: &WheelFacts, check: &Check) -> CheckStatus {
         Ok(Some(of)) if of.release == wheel.release => {
             CheckStatus::Passed(format!("{path}: {}, same as the wheel", of.release))
         }
+        Ok(Some(of)) if work_together(&of.release, &wheel.release) => {
+            CheckStatus::Passed(format!("{path}: {}, works with the wheel {}", of.release, wheel.release))
+        }
         Ok(Some(of)) => CheckStatus::Found(vec![find(
             check,
             Severity::Warning,
             "the mooncake_master on PATH has a different release than the wheel that Python imports: they connect, but store nothing",
             format!("{path}: {}; {}", of.release, describe(wheel)),
-            "install one release in both environments, or put the intended mooncake_master first on PATH",
+            "run mcctl serve master instead, install one release in both environments, or put the intended mooncake_master first on PATH",
         )]),
     }
 }

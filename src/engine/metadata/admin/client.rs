@@ -9,8 +9,8 @@ use crate::admin::error::{AdminError, AdminErrorKind};
 use crate::admin::keys::KeyList;
 use crate::admin::routes;
 use crate::admin::types::{
-    Announcement, ClientHeartbeat, ClientHeartbeats, HaStatusReport, KeyBatch, MasterHealth, MasterLeader,
-    MemoryReplica, SegmentDetail, SegmentsDetail, SteppedDown,
+    Announcement, ClientHeartbeats, HaStatusReport, KeyBatch, MasterHealth, MasterLeader, MemoryReplica, SegmentDetail,
+    SegmentsDetail, SteppedDown,
 };
 use mcctl_base::HostPort;
 use mcctl_net::http::{FetchError, FetchResponse, Fetcher, HttpCredentials, Samples, escape};
@@ -150,18 +150,17 @@ impl AdminClient {
         Ok(found.filter(|found| found.schema == Announcement::SCHEMA))
     }
 
-    /// The last heartbeat of each client with a segment; `None` if the master does not report
-    /// heartbeats (`mooncake_master` does not).
+    /// The last heartbeat of each client with a segment, and the clients' releases; `None` if the
+    /// master does not report them (`mooncake_master` does not).
     ///
     /// # Errors
     /// No response, or not from a Mooncake master.
-    pub async fn heartbeats(&self) -> Result<Option<Vec<ClientHeartbeat>>, AdminError> {
+    pub async fn heartbeats(&self) -> Result<Option<ClientHeartbeats>, AdminError> {
         let response = self.fetch(routes::CLIENTS, routes::CLIENTS).await?;
         if !response.is_ok() {
             return Ok(None);
         }
-        let list: ClientHeartbeats = self.parse(routes::CLIENTS, &response)?;
-        Ok(Some(list.clients))
+        self.parse(routes::CLIENTS, &response).map(Some)
     }
 
     /// All mounted segments. Releases before 0.3.12 respond with status 404; see

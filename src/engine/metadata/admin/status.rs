@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::admin::types::{HaStatusReport, MasterHealth, SegmentDetail};
+use crate::admin::types::{
+    ClientHeartbeats, HaStatusReport, HostReleases, MasterHealth, SegmentDetail, UnknownRequestCount,
+};
 use crate::admin::{AdminClient, AdminError};
 use mcctl_base::Mono;
 use mcctl_net::http::Samples;
@@ -25,6 +27,10 @@ pub struct MasterStatus {
     /// Time until each client expires, unless it calls again; empty if the master does not report
     /// it.
     pub expiries: BTreeMap<String, Duration>,
+    /// The releases of each host's clients; empty if the master does not report them.
+    pub hosts: Vec<HostReleases>,
+    /// Requests that the master could not decode.
+    pub unknown_requests: Vec<UnknownRequestCount>,
     /// The metrics without labels, by name.
     metrics: BTreeMap<String, f64>,
     /// The writes that clients have completed; `None` if the master does not count them by checksum
@@ -101,6 +107,8 @@ impl MasterStatus {
             true => (admin.segments().await?, admin.heartbeats().await?),
             false => (Vec::new(), None),
         };
+        let ClientHeartbeats { hosts, unknown_requests, .. } = heartbeats.clone().unwrap_or_default();
+        let heartbeats = heartbeats.map(|all| all.clients);
         let expiring = heartbeats.iter().flatten();
         let expiries =
             expiring.filter_map(|one| Some((one.client_id.clone(), Duration::from_millis(one.expires_ms?)))).collect();
@@ -112,7 +120,7 @@ impl MasterStatus {
         let writes = CompletedWrites::of(&metrics);
         let metrics = metrics.plain().map(|(name, value)| (name.to_owned(), value)).collect();
         let ha = admin.ha_status().await?;
-        Ok(MasterStatus { at, health, segments, heartbeats, expiries, metrics, writes, ha })
+        Ok(MasterStatus { at, health, segments, heartbeats, expiries, hosts, unknown_requests, metrics, writes, ha })
     }
 
     /// The value of the metric `name`, a count or a size; 0 if the master does not report it.

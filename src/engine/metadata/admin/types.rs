@@ -226,6 +226,32 @@ pub struct ClientHeartbeats {
     #[serde(default)]
     pub schema: String,
     pub clients: Vec<ClientHeartbeat>,
+    /// What the clients' calls have shown about their release, by host.
+    #[serde(default)]
+    pub hosts: Vec<HostReleases>,
+    /// Requests that the master could not decode, by host and method.
+    #[serde(default)]
+    pub unknown_requests: Vec<UnknownRequestCount>,
+}
+
+/// The releases of the clients on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostReleases {
+    pub host: String,
+    /// The releases that the clients' calls have shown, the latest last: `0.3.12.post1`, or
+    /// `0.3.13.post1 to 0.3.14` if the calls are the same in several ones.
+    pub releases: Vec<String>,
+}
+
+/// The number of requests of a host whose layout belongs to no release that the master knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownRequestCount {
+    pub host: String,
+    /// Upstream's name of the RPC method.
+    pub method: String,
+    pub requests: u64,
+    /// The releases that the host's other calls show; empty if they show none.
+    pub release: String,
 }
 
 impl ClientHeartbeats {

@@ -7,9 +7,11 @@ use crate::lint::model::{Implementation, LocatedValue, MountSource, Process, Pro
 use crate::lint::release::release_of_image;
 use crate::lint::settings::{ProcessView, SettingValue};
 use crate::lint::view::DeploymentView;
+use mcctl_base::upstream::Release;
 
-/// Master and clients must run the same release. A client from another release stores nothing, and
-/// the handshake does not detect the difference.
+/// The master must serve the release of its clients. An upstream master serves its own one: a
+/// client of another release stores nothing, and the handshake does not detect the difference.
+/// mcctl serves all releases that it knows.
 pub(super) fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     let release = |process: &Process| release_of_image(&process.image.as_ref()?.text);
     let Some(master) = view.masters().find(|member| release(member.process).is_some()) else {
@@ -18,7 +20,7 @@ pub(super) fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     let Some(theirs) = release(master.process) else { return };
     for member in view.clients() {
         let Some(ours) = release(member.process).filter(|ours| *ours != theirs) else { continue };
-        if !member.process.surely_meets(master.process) {
+        if !member.process.surely_meets(master.process) || serves(master.process, &theirs, &ours) {
             continue;
         }
         if let (Some(image), Some(other)) = (&member.process.image, &master.process.image) {
@@ -27,9 +29,18 @@ pub(super) fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     }
 }
 
+/// Whether a master of the release `theirs` serves clients of `ours`.
+fn serves(master: &Process, theirs: &str, ours: &str) -> bool {
+    let [theirs, ours] = [theirs, ours].map(Release::of_version);
+    match master.implementation {
+        Implementation::Mcctl => ours.is_some(),
+        _ => theirs.zip(ours).is_some_and(|(theirs, ours)| theirs.works_with(ours)),
+    }
+}
+
 /// Images from one repository with different tags.
 fn same_repository(view: &DeploymentView<'_>, out: &mut Findings) {
-    for master in view.masters() {
+    for master in view.masters().filter(|master| master.process.implementation != Implementation::Mcctl) {
         let Some(theirs) = master.process.image.as_ref().filter(|image| image.is_known()) else { continue };
         for member in view.clients() {
             let Some(ours) = member.process.image.as_ref().filter(|image| image.is_known()) else { continue };
@@ -68,7 +79,7 @@ fn report_release_mismatch(
             process.describe()
         ),
         format!("{our_tag} here, {their_tag} for the master at {}", theirs.place),
-        "use the same Mooncake release everywhere",
+        "use the same Mooncake release everywhere, or mcctl serve master, which serves clients of all releases since 0.3.6.post1",
     );
 }
 

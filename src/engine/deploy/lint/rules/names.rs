@@ -12,9 +12,9 @@ use crate::lint::view::DeploymentView;
 use crate::lint::yaml::{ScalarKind, YamlEntry, YamlValue};
 use mcctl_base::check::SourceLocation;
 use mcctl_base::upstream::{
-    CLIENT_FLAGS, CLIENT_RELEASES, FlagKind, FlagPresence, FlagReleases, LIBRARY_FLAGS, MASTER_FLAGS, MASTER_RELEASES,
-    Release, SERIES, STORE_KEYS, UpstreamFlag, VARIABLE_PREFIXES, find, known_variables, master_flag, python_client,
-    sglang,
+    CLIENT_FLAGS, CLIENT_RELEASES, DeployedRelease, FlagKind, FlagPresence, FlagReleases, LIBRARY_FLAGS, MASTER_FLAGS,
+    MASTER_RELEASES, SERIES, STORE_KEYS, UpstreamFlag, VARIABLE_PREFIXES, find, known_variables, master_flag,
+    python_client, sglang,
 };
 
 /// The only flag whose key in a settings file has another name.
@@ -117,7 +117,7 @@ pub(super) fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
         let program = match member.process.implementation {
             Implementation::Mcctl => "mcctl serve master".to_owned(),
             Implementation::Upstream => {
-                format!("mooncake_master {}", release.as_deref().unwrap_or(Release::TESTED.text()))
+                format!("mooncake_master {}", release.as_deref().unwrap_or(DeployedRelease::TESTED.text()))
             }
         };
         for flag in &member.flags {
@@ -129,7 +129,7 @@ pub(super) fn master_flags(view: &DeploymentView<'_>, out: &mut Findings) {
             let is_upstream = member.process.implementation == Implementation::Upstream;
             let problem = match (is_upstream, &release) {
                 // mcctl has the flags of the release that it is tested with.
-                (false, _) => presence(&MASTER_RELEASES, &flag.name, Some(Release::TESTED.text())),
+                (false, _) => presence(&MASTER_RELEASES, &flag.name, Some(DeployedRelease::TESTED.text())),
                 (true, release) => presence(&MASTER_RELEASES, &flag.name, release.as_deref()),
             };
             match problem {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::render::{RenderFormat, render};
 use crate::{DeploymentSpec, FileFormat, SglangClient, parse};
-use mcctl_base::upstream::Release;
+use mcctl_base::upstream::DeployedRelease;
 
 const MODEL: &str = "[model]\npath = \"m\"\n[serving]\nhosts = [\"10.0.2.1\"]\n";
 const ONE_MASTER: &str = "[master]\nhosts = [\"10.0.0.1\"]\n";
@@ -66,7 +66,7 @@ fn each_role_is_a_job_with_the_ports_that_have_metrics() {
     assert_eq!(targets(&ours, "a-server"), ["10.0.2.1:30000"]);
     let upstream = spec("upstream", &[ONE_MASTER, NODES]);
     assert_eq!(targets(&upstream, "a-store")[0], "10.0.1.1:9300");
-    let old = DeploymentSpec { mooncake: Release::ALL[0], ..upstream };
+    let old = DeploymentSpec { mooncake: DeployedRelease::ALL[0], ..upstream };
     assert_eq!(targets(&old, "a-store"), [""; 0]);
 }
 

@@ -118,6 +118,30 @@ pub(super) fn moved(facts: &ClusterFacts) -> CheckStatus {
     )])
 }
 
+/// The master can decode the requests of all clients.
+pub(super) fn known_requests(facts: &ClusterFacts) -> CheckStatus {
+    let Some(page) = facts.after.as_ref().or(facts.before.as_ref()) else {
+        return CheckStatus::Skipped(no_admin(facts));
+    };
+    let name = "mcctl_master_unknown_requests_total";
+    if facts.admins.iter().all(|admin| admin.is_mcctl != Some(true)) {
+        return CheckStatus::Skipped("mooncake_master does not count them; see the check puts-arrive".to_owned());
+    }
+    let count = |page: &Samples| page.sum(name).unwrap_or(0.0);
+    let now = count(page);
+    if now == 0.0 {
+        return CheckStatus::Passed("all requests were decoded".to_owned());
+    }
+    let is_rising = facts.before.as_ref().is_some_and(|before| now > count(before));
+    CheckStatus::Found(vec![finding(
+        "known-requests",
+        if is_rising { Severity::Error } else { Severity::Warning },
+        "the master cannot decode the requests of a client: its release is newer than this mcctl, or it damages its requests",
+        format!("{name} {now}"),
+        "find the client's host with mcctl status, and update mcctl, or install an older release there",
+    )])
+}
+
 /// Every put that was started was also completed.
 pub(super) fn puts(facts: &ClusterFacts) -> CheckStatus {
     // The counters before this check, which exclude its own objects.

@@ -9,7 +9,8 @@ use mcctl_base::HostPort;
 use mcctl_base::check::{CheckStatus, Finding, Severity};
 use mcctl_base::text::counted;
 use mcctl_base::time::RoundedDuration;
-use mcctl_base::upstream::{PROTOCOL_VERSION, SERIES};
+use mcctl_base::upstream::PROTOCOL_VERSION;
+use mcctl_wire::Release;
 
 /// Minimum number of keys whose loss is reported.
 const KEYS_WORTH: f64 = 1.0;
@@ -241,68 +242,38 @@ pub(super) fn leader_record(facts: &ClusterFacts) -> CheckStatus {
     CheckStatus::Found(vec![found])
 }
 
-/// The release as inferred from the admin HTTP paths: some were added in 0.3.11 and 0.3.12.
-fn release_by_paths(facts: &ClusterFacts) -> Option<&'static str> {
-    let serving = facts.admins.iter().find(|admin| admin.health.as_ref().is_ok_and(|health| health.service_ready))?;
-    let is_detailed = facts.segments.as_ref().and_then(|listing| listing.as_ref().ok()).map(|l| l.is_detailed);
-    match (serving.has_role, is_detailed) {
-        (Some(false), _) => Some("0.3.10 or older (no /role)"),
-        (Some(true), Some(false)) => Some("0.3.11 (no /get_segments_detail)"),
-        (Some(true), Some(true)) => Some("0.3.12 or newer"),
-        _ => None,
-    }
-}
-
-/// The master's release is one that mcctl was tested with.
+/// The master's release is known, and it accepts a put.
 pub(super) fn release(facts: &ClusterFacts) -> CheckStatus {
     let RpcState::Ready(version) = &facts.rpc.state else {
         return CheckStatus::Skipped("the master is not responding".to_owned());
     };
-    let by_paths = release_by_paths(facts);
-    let by_admin = by_paths.map_or(String::new(), |release| format!("; its admin HTTP endpoints match {release}"));
-    let remedy = format!(
-        "install the same Mooncake release in every image (mooncake_master, SGLang, store nodes): {SERIES} for this mcctl"
-    );
-    if version != PROTOCOL_VERSION {
-        return CheckStatus::Found(vec![finding(
-            "master-release",
-            Severity::Error,
-            format!("the master's release uses a different protocol: {SERIES} clients are incompatible with it"),
-            format!("ServiceReady returned '{version}', but 0.3.8 to {SERIES} return '{PROTOCOL_VERSION}'{by_admin}"),
-            remedy,
-        )]);
+    let (first, last) = (Release::FIRST, Release::LATEST);
+    let error = |what: &str, evidence: String| {
+        let remedy = format!(
+            "install a release from {first} to {last} in every image (mooncake_master, SGLang, store nodes), or a newer mcctl"
+        );
+        CheckStatus::Found(vec![finding("master-release", Severity::Error, what.to_owned(), evidence, remedy)])
+    };
+    let has_version = facts.rpc.release.is_none_or(|release| release >= Release::V0_3_8);
+    if has_version && version != PROTOCOL_VERSION {
+        return error(
+            "the master's release uses a protocol that mcctl does not know",
+            format!("ServiceReady returned '{version}', but 0.3.8 to {last} return '{PROTOCOL_VERSION}'"),
+        );
     }
     let failure = facts.probes.made.iter().filter_map(|probe_object| probe_object.end.as_ref().err());
     if let Some(failure) = failure.into_iter().find(|failure| failure.kind == ProbeFailureKind::Release) {
-        return CheckStatus::Found(vec![finding(
-            "master-release",
-            Severity::Error,
-            format!(
-                "the master's release is not {SERIES}: clients of a different release start and look up keys, but store nothing (-900)"
-            ),
-            format!(
-                "{} fails: {}; ServiceReady returned '{version}', like all releases since 0.3.8{by_admin}",
-                failure.step, failure.message
-            ),
-            remedy,
-        )]);
+        return error(
+            "the master's release is unknown: clients of another release start and look up keys, but store nothing (-900)",
+            format!("{} fails: {}; ServiceReady returned '{version}'", failure.step, failure.message),
+        );
     }
-    if let Some(release) = by_paths.filter(|release| !release.ends_with("newer")) {
-        return CheckStatus::Found(vec![finding(
-            "master-release",
-            Severity::Error,
-            format!("the master is older than 0.3.12: {SERIES} clients can neither store nor read"),
-            format!("its admin HTTP endpoints match {release}"),
-            remedy,
-        )]);
-    }
-    match facts.probes.made.iter().any(|probe_object| probe_object.end.is_ok()) {
-        true => CheckStatus::Passed(format!("it accepted {SERIES} put, get and remove calls")),
-        false => CheckStatus::Skipped(format!(
-            "the release is 0.3.12 or {SERIES}: both report version '{version}', and only a probe object shows which one{}",
-            facts.probes.none.as_ref().map_or(String::new(), |why| format!(" ({why})"))
-        )),
-    }
+    let is_mcctl = facts.admins.iter().any(|admin| admin.is_mcctl == Some(true));
+    CheckStatus::Passed(match facts.rpc.release {
+        _ if is_mcctl => format!("mcctl, for clients from {first} to {last}"),
+        Some(release) => format!("{release}; its clients and nodes must have the same release"),
+        None => format!("the protocol version is '{version}'"),
+    })
 }
 
 /// The master's metadata survives a restart.
@@ -458,7 +429,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::facts::test_facts::healthy;
-    use crate::cluster::facts::{LeaderRecord, ObjectProbe, ObjectProbeFailure, SegmentListing};
+    use crate::cluster::facts::{LeaderRecord, ObjectProbe, ObjectProbeFailure};
     use mcctl_metadata::admin::types::MasterHealth;
     use mcctl_net::http::Samples;
 
@@ -598,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_put_and_missing_paths_reveal_another_release() {
+    fn the_release_is_reported_and_a_refused_put_reveals_an_unknown_one() {
         let facts = healthy();
         assert!(matches!(release(&facts), CheckStatus::Passed(_)));
         let mut refused = healthy();
@@ -612,16 +583,17 @@ mod tests {
                 after: Duration::ZERO,
             }),
         }];
-        assert_found(&release(&refused), Severity::Error, &format!("is not {SERIES}"));
+        assert_found(&release(&refused), Severity::Error, "is unknown");
         let mut old = healthy();
-        old.segments = Some(Ok(SegmentListing { is_detailed: false, ..SegmentListing::default() }));
-        assert_found(&release(&old), Severity::Error, "older than 0.3.12");
+        old.rpc.release = Some(Release::V0_3_10_2);
+        assert!(matches!(release(&old), CheckStatus::Passed(found) if found.starts_with("0.3.10.post2")));
+        let mut without_version = healthy();
+        without_version.rpc.state = RpcState::Ready(String::new());
+        without_version.rpc.release = Some(Release::V0_3_6);
+        assert!(matches!(release(&without_version), CheckStatus::Passed(_)));
         let mut foreign = healthy();
         foreign.rpc.state = RpcState::Ready("3.0.0".to_owned());
-        assert_found(&release(&foreign), Severity::Error, "different protocol");
-        let mut untried = healthy();
-        untried.probes.made.clear();
-        assert!(matches!(release(&untried), CheckStatus::Skipped(_)));
+        assert_found(&release(&foreign), Severity::Error, "does not know");
     }
 
     #[test]

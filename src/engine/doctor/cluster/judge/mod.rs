@@ -31,6 +31,7 @@ pub(super) fn judge(id: &'static str, facts: &ClusterFacts) -> (CheckStatus, Dur
         "leader-record" => (master::leader_record(facts), admins),
         "standby-ready" => (standby::ready(facts), admins),
         "master-release" => (master::release(facts), admins),
+        "known-requests" => (counters::known_requests(facts), admins),
         "metadata-survives" => (master::survives(facts), admins),
         "segments-mounted" => (segments::mounted(facts), listing),
         "segment-names" => (segments::names(facts), listing),

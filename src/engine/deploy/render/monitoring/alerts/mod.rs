@@ -50,7 +50,12 @@ fn all(scope: &MonitoringScope) -> Vec<AlertRule> {
     all.extend(space::space_rules(scope));
     if scope.is_mcctl {
         all.extend(process::process_rules(scope));
-        all.extend([latency::rpc_slow(), integrity::replicas_lost(), integrity::suspicious_put_ends()]);
+        all.extend([
+            latency::rpc_slow(),
+            integrity::replicas_lost(),
+            integrity::suspicious_put_ends(),
+            process::unknown_requests(),
+        ]);
     }
     if scope.has_mcctl_clients {
         all.push(integrity::checksum_mismatch());

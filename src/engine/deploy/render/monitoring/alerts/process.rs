@@ -71,3 +71,18 @@ pub(super) fn process_rules(scope: &MonitoringScope) -> Vec<AlertRule> {
     }
     rules
 }
+
+/// A client of an unknown release: its calls fail, and upstream's clients do not report it.
+pub(super) fn unknown_requests() -> AlertRule {
+    AlertRule {
+        name: "McctlUnknownRequests",
+        severity: AlertSeverity::Warning,
+        query: "increase(mcctl_master_unknown_requests_total{$master}[10m]) > 0".to_owned(),
+        hold: "0s",
+        summary: "A client's requests cannot be decoded",
+        description: "{{ $value | humanize }} requests in 10 min belong to no Mooncake release that the \
+            master on {{ $labels.instance }} knows. They fail. mcctl status shows the hosts of these clients."
+            .to_owned(),
+        runbook: "TROUBLESHOOTING.md#requests-of-an-unknown-release",
+    }
+}

@@ -1,0 +1,29 @@
+//! The Mooncake releases of the clients.
+
+use std::collections::BTreeMap;
+
+use crate::commands::status::StatusDocument;
+use crate::engine::base::text::{counted, escaped};
+
+/// Releases with at most this many hosts are shown with their names.
+const NAMED_HOSTS_MAX: usize = 3;
+
+/// The hosts by the release that their clients have shown last; `None` if no client has shown one.
+pub(super) fn shown(status: &StatusDocument<'_>) -> Option<String> {
+    let mut by_release: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (host, releases) in status.releases.as_ref()? {
+        if let Some(last) = releases.last() {
+            by_release.entry(last).or_default().push(host);
+        }
+    }
+    let is_mixed = by_release.len() > 1;
+    let one = |(release, hosts): (&str, Vec<&str>)| {
+        let count = counted(hosts.len(), "host");
+        match is_mixed && hosts.len() <= NAMED_HOSTS_MAX {
+            true => format!("{} on {count} ({})", escaped(release), escaped(&hosts.join(", "))),
+            false => format!("{} on {count}", escaped(release)),
+        }
+    };
+    let all: Vec<String> = by_release.into_iter().map(one).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
