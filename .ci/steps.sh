@@ -28,6 +28,7 @@ kubernetes  | change  | test_kubernetes    | the rendered Kustomize bases, with 
 browser     | change  | test_browser       | the HTML reports, in a browser
 host        | change  | test_host          | huge pages, network namespaces and the header of libibverbs
 python      | change  | test_python        | the Python client
+releases    | change  | test_four_releases | clients of four Mooncake releases on one master
 rdma        | change  | test_rdma          | verbs on software devices, in a virtual machine
 rdma-peers  | change  | test_rdma_peers    | bytes exchanged with the real Mooncake over RDMA
 planted     | release | check_planted      | that the release build contains no planted mistakes
@@ -41,6 +42,8 @@ seeds       | release | run_all_seeds      | the simulations of crashes and fail
 fuzz        | release | fuzz               | the decoders, with arbitrary bytes: one minute each
 memcheck    | release | test_memcheck      | verbs and the transfer engine, with valgrind
 rdma-faults | release | test_rdma_faults   | failures of peers, links and devices, over RDMA
+all-releases| release | test_all_releases  | clients, nodes and masters of all Mooncake releases, in all pairs
+upgrade     | release | test_upgrade       | a rolling upgrade from 0.3.10.post2 to 0.3.14 under load
 rdma-all    | release | test_rdma_matrix   | all pairs of mcctl and three releases of Mooncake, over RDMA
 '
 
@@ -130,6 +133,25 @@ test_python() {
   tests/peers/install
   build_debug
   PYTHON=$(tests/peers/install --print)/bin/python tests/python/run --built
+}
+
+# Two minutes. The step all-releases has all releases and parts.
+test_four_releases() {
+  local releases=0.3.6.post1,0.3.10.post2,0.3.12.post1,0.3.14
+  # shellcheck disable=SC2086
+  tests/peers/install ${releases//,/ }
+  build_debug
+  tests/release-matrix --mcctl target/debug/mcctl --releases "$releases" --parts a
+}
+
+test_all_releases() {
+  build_debug
+  tests/release-matrix --mcctl target/debug/mcctl
+}
+
+test_upgrade() {
+  build_debug
+  tests/rolling-upgrade --mcctl target/debug/mcctl
 }
 
 need_rdma_vm() {

@@ -119,7 +119,7 @@ impl AdminView for Fixed {
     }
 
     /// Three slices of ten objects, of which seven can be removed without force. Each is a change.
-    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> RemovedSlice {
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool, _: Option<&[u8]>) -> RemovedSlice {
         let mut removals = self.removals.lock().unwrap();
         if walk.is_none() {
             removals.clear();

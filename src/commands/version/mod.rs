@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::commands::VERSION;
 use crate::commands::cli::error::{Exit, Outcome};
 use crate::commands::cli::output;
-use crate::engine::upstream::mooncake_series;
+use crate::engine::upstream::{Release, Releases, mooncake_series};
 
 /// Flags of `mcctl version`.
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,10 @@ struct VersionDocument {
     version: &'static str,
     /// `null` in a build without optimization, and if the source had no git data.
     commit: Option<&'static str>,
+    /// The series whose flags, files and variables mcctl takes.
     mooncake: &'static str,
+    /// The releases whose clients, nodes and masters mcctl works with, oldest first.
+    mooncake_releases: Vec<&'static str>,
     target: &'static str,
     profile: &'static str,
     rdma: bool,
@@ -44,12 +47,14 @@ pub fn print(json: bool) -> Outcome {
             version: env!("CARGO_PKG_VERSION"),
             commit: COMMIT,
             mooncake: mooncake_series!(),
+            mooncake_releases: Release::ALL.iter().map(|release| release.name()).collect(),
             target: env!("MCCTL_BUILD_TARGET"),
             profile: env!("MCCTL_BUILD_PROFILE"),
             rdma: cfg!(feature = "rdma"),
         })?;
     } else {
         output::line(format_args!("mcctl {VERSION}"))?;
+        output::line(format_args!("releases of clients, nodes and masters: {}", Releases::ALL))?;
         if let Some(commit) = COMMIT {
             output::line(format_args!("commit {commit}"))?;
         }

@@ -12,10 +12,11 @@ use bytes::Bytes;
 use crate::announcer::Announcer;
 use crate::data_metrics::data_exposition;
 use crate::ha_report::{ha_exposition, ha_status};
-use crate::metrics::{SegmentUsage, exposition, heartbeat_exposition, latency_exposition};
+use crate::metrics::{SegmentUsage, exposition, heartbeat_exposition, latency_exposition, tenant_exposition};
 use crate::metrics_line::{LINE_INTERVAL, metrics_line};
 use crate::release_report::{release_exposition, release_report};
 use crate::summary::SummaryBaselines;
+use crate::tenant::TenantKeys;
 use crate::view::{AdminView, HeartbeatView, LeaderView, ReplicaView, RunState, SegmentView, segment_status_name};
 use mcctl_base::{ErrorCode, HostPort};
 use mcctl_election::ha::HandOverProblem;
@@ -28,6 +29,8 @@ use mcctl_metadata::admin::types::{
 use mcctl_net::http::{BindError, HttpAccess, HttpServer, Requests, ResponseBody};
 use mcctl_net::rpc::CommitWait;
 use mcctl_sys::env::Env;
+use mcctl_wire::Text;
+use mcctl_wire::types::Tenant;
 
 /// The admin API of one master.
 pub struct AdminApi<E> {
@@ -204,6 +207,7 @@ impl<E: Env> AdminService for AdminApi<E> {
         if let Some(releases) = self.view.client_releases() {
             text.push_str(&release_exposition(releases));
         }
+        text.push_str(&tenant_exposition(&self.view.tenants()));
         if let Some(data) = self.view.data() {
             text.push_str(&data_exposition(&data));
         }
@@ -251,14 +255,19 @@ impl<E: Env> AdminService for AdminApi<E> {
         ClientHeartbeats { schema: ClientHeartbeats::SCHEMA.to_owned(), clients, hosts, unknown_requests }
     }
 
-    fn keys(&self) -> ResponseBody {
+    fn keys(&self, tenant: &[u8]) -> ResponseBody {
         let view = self.view.clone();
-        let mut cursor = Some(0);
+        let tenant = tenant.to_vec();
+        // Of an invalid tenant, nothing exists.
+        let mut cursor = TenantKeys::of(Tenant(Text(&tenant))).ok().map(|_| 0);
         let mut page = move || {
             let mut keys = Vec::new();
-            cursor = view.keys(cursor?, KEYS_PER_PAGE, &mut |key| {
-                keys.extend_from_slice(key);
-                keys.push(b'\n');
+            let tenant = TenantKeys::of(Tenant(Text(&tenant))).ok()?;
+            cursor = view.keys(cursor?, KEYS_PER_PAGE, &mut |name| {
+                if let Some(key) = tenant.key(name) {
+                    keys.extend_from_slice(key);
+                    keys.push(b'\n');
+                }
             });
             Some((Bytes::from(keys), cursor.is_none()))
         };
@@ -348,19 +357,21 @@ impl<E: Env> AdminService for AdminApi<E> {
         })
     }
 
-    fn replicas(&self, key: &[u8]) -> Result<Vec<MemoryReplica>, ErrorCode> {
-        Ok(self.view.replicas(key)?.into_iter().map(MemoryReplica::from).collect())
+    fn replicas(&self, tenant: &[u8], key: &[u8]) -> Result<Vec<MemoryReplica>, ErrorCode> {
+        let tenant = TenantKeys::of(Tenant(Text(tenant))).map_err(|_| ErrorCode::INVALID_PARAMS)?;
+        Ok(self.view.replicas(&tenant.name(Text(key)))?.into_iter().map(MemoryReplica::from).collect())
     }
 
     /// The removal continues even if the client disconnects.
-    async fn remove_all(&self, force: bool) -> Option<u64> {
+    async fn remove_all(&self, force: bool, tenant: Option<&[u8]>) -> Option<u64> {
         let view = self.view.clone();
+        let tenant = tenant.map(<[u8]>::to_vec);
         let removal = tokio::spawn(async move {
             let mut removed = 0;
             let mut walk = None;
             let mut commits = Vec::new();
             loop {
-                let slice = view.remove_slice(walk, force);
+                let slice = view.remove_slice(walk, force, tenant.as_deref());
                 removed += slice.removed;
                 // Each slice has its own commit, so that standbys get its changes at once.
                 commits.extend(view.commit(slice.receipt));

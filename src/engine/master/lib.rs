@@ -62,6 +62,7 @@ mod segment;
 mod slots;
 mod snapshot_walk;
 mod stall;
+pub mod tenant;
 mod tick;
 mod unconfirmed;
 mod unsupported;

@@ -105,6 +105,7 @@ impl MasterState {
             extra: extra.boxed(),
             hard_pin: content.hard_pin,
         };
+        self.tenants.add(content.key, content.size);
         self.claim_new(content.slot);
         self.objects.insert_at(content.slot, self.objects.hash(content.key), new);
         if let Some(group) = content.group {
@@ -148,6 +149,9 @@ impl MasterState {
             self.uncount(at);
         }
         role.unlist(self, at);
+        if !self.tenants.is_empty() {
+            self.tenants.remove(self.objects.key(at), self.objects[at].size);
+        }
         let removed = self.objects.remove(at);
         if let Some(membership) = removed.extra.as_ref().and_then(|extra| extra.group) {
             self.groups.remove_member(&mut self.objects, membership);

@@ -9,6 +9,9 @@ pub enum MasterRefusal {
     /// For example, an empty key, size 0, no replicas, or a soft-pin TTL without a soft pin.
     #[error("invalid or contradictory arguments")]
     BadArguments,
+    /// The tenant's name is invalid.
+    #[error("invalid name of a tenant")]
+    BadTenant,
     #[error("invalid regular expression")]
     BadRegex,
     #[error("storage tier not available")]
@@ -43,6 +46,7 @@ impl MasterRefusal {
     pub fn code(self) -> ErrorCode {
         match self {
             MasterRefusal::BadArguments | MasterRefusal::BadRegex => ErrorCode::INVALID_PARAMS,
+            MasterRefusal::BadTenant => ErrorCode::TENANT_NOT_REGISTERED,
             MasterRefusal::NoSuchTier => ErrorCode::DFS_SERVICE_UNAVAILABLE,
             MasterRefusal::NoSpace => ErrorCode::NO_AVAILABLE_HANDLE,
             MasterRefusal::NoObject => ErrorCode::OBJECT_NOT_FOUND,

@@ -4,6 +4,7 @@
 use crate::refusal::MasterRefusal;
 use crate::slots::{ObjectSlot, SegmentSlot};
 use crate::state::MasterState;
+use crate::tenant::TenantKeys;
 use mcctl_base::Mono;
 
 /// Limits for one slice of `remove_all`: slots inspected and objects removed. A slice takes tens of
@@ -58,15 +59,24 @@ impl MasterState {
         ObjectWalk { at: 0, end: self.objects.slots() }
     }
 
-    /// Scans the next slice and removes all removable objects in it. Returns how many were removed.
-    pub fn remove_slice(&mut self, now: Mono, walk: &mut ObjectWalk, force: bool) -> u64 {
+    /// Scans the next slice and removes all removable objects of the tenant in it; `None` stands
+    /// for all tenants. Returns how many were removed.
+    pub(crate) fn remove_slice(
+        &mut self,
+        now: Mono,
+        walk: &mut ObjectWalk,
+        force: bool,
+        tenant: Option<TenantKeys<'_>>,
+    ) -> u64 {
         let mut visited = 0;
         let mut removed = 0;
         while !walk.is_done() && visited < SLOTS_PER_SLICE && removed < REMOVALS_PER_SLICE {
             let at = ObjectSlot(walk.at);
             walk.at += 1;
             visited += 1;
-            if self.objects.get(at).is_none() || !self.drop_lost_replicas(at) {
+            let is_wanted =
+                |state: &MasterState| tenant.is_none_or(|tenant| tenant.key(state.objects.key(at)).is_some());
+            if self.objects.get(at).is_none() || !is_wanted(self) || !self.drop_lost_replicas(at) {
                 continue;
             }
             if self.check_removable(at, now, force).is_ok() {

@@ -51,6 +51,7 @@ use crate::restarted_writes::RestartedWrites;
 use crate::segment::SegmentTable;
 use crate::slots::{ObjectSlot, SegmentSlot};
 use crate::snapshot_walk::SnapshotWalk;
+use crate::tenant::{TenantUsage, TenantUsages};
 use mcctl_base::{Mono, SegmentId};
 use mcctl_election::ha::planted::{HaMistake, is_planted};
 use mcctl_metadata::records::SharedTable;
@@ -68,6 +69,7 @@ pub struct MasterState {
     pub(super) failed_puts: FailedPuts,
     pub(super) missing_report: MissingReport,
     pub(super) groups: GroupTable,
+    pub(super) tenants: TenantUsages,
     pub(super) segments: SegmentTable,
     pub(super) clients: ClientTable,
     pub(super) discards: Discards,
@@ -130,6 +132,7 @@ impl MasterState {
             failed_puts: FailedPuts::default(),
             missing_report: MissingReport::default(),
             groups: GroupTable::new(seed),
+            tenants: TenantUsages::default(),
             segments: SegmentTable::new(seed),
             clients: ClientTable::new(seed),
             discards: Discards::default(),
@@ -162,6 +165,11 @@ impl MasterState {
     /// Returns the policy of the store.
     pub fn policy(&self) -> &StorePolicy {
         &self.policy
+    }
+
+    /// The objects of each tenant but the default one, in the order of their names.
+    pub fn tenants(&self) -> impl Iterator<Item = (&[u8], TenantUsage)> {
+        self.tenants.iter()
     }
 
     /// The current gauge values.

@@ -11,6 +11,7 @@ pub use mcctl_journal::DataView;
 
 use crate::metrics::{MasterCounters, MasterGauges};
 use crate::remove::ObjectWalk;
+use crate::tenant::TenantUsage;
 use mcctl_base::{ClientId, ErrorCode, LatencySnapshot, SegmentId};
 use mcctl_election::ha::{HaRole, HandOverProblem, MemberId};
 use mcctl_net::rpc::ClientReleases;
@@ -65,7 +66,13 @@ pub trait AdminView: Send + Sync + 'static {
     /// Scans the next slice of objects, starting at the position `walk` (`None` starts a new scan),
     /// and removes those that may be removed. With `force`, leased objects are removed as well.
     /// Each call locks the state for one slice.
-    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> RemovedSlice;
+    /// Only objects of `tenant`; `None` stands for all tenants.
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool, tenant: Option<&[u8]>) -> RemovedSlice;
+
+    /// The objects of each tenant but the default one.
+    fn tenants(&self) -> Vec<(Vec<u8>, TenantUsage)> {
+        Vec::new()
+    }
 
     /// The master's part in its cluster; `None` without high availability.
     fn ha(&self) -> Option<HaView> {

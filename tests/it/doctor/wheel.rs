@@ -75,7 +75,8 @@ fn a_wheel_that_python_cannot_import_is_found() {
 fn a_wrong_wheel_or_release_is_found() {
     let right = Environment::new(&[(PLAIN, RELEASE)], LOADED);
     assert_eq!(right.verdict("wheel-installed"), "passed");
-    assert_eq!(Environment::new(&[(PLAIN, "0.3.10.post2")], LOADED).verdict("wheel-installed"), "info");
+    assert_eq!(Environment::new(&[(PLAIN, "0.3.10.post2")], LOADED).verdict("wheel-installed"), "passed");
+    assert_eq!(Environment::new(&[(PLAIN, "0.3.5")], LOADED).verdict("wheel-installed"), "warning");
     assert_eq!(Environment::new(&[(PLAIN, RELEASE), (CUDA, RELEASE)], LOADED).verdict("wheel-installed"), "error");
     // The master on PATH belongs to an environment: of the same wheel, and of another one.
     let verdict = |of: &Environment| {

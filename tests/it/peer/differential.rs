@@ -137,7 +137,7 @@ impl Pair {
         let key_text = name(dice.below(10));
         let key = Text::from(key_text.as_str());
         let writer = client(dice.below(3));
-        let tenant = Tenant::from(dice.of(&["default", "default", "", "other"]));
+        let tenant = Tenant::from(dice.of(&["default", "default", ""]));
         let size = SliceLength(dice.of(&[1, 100, 100, 4096, 4096, 65_537, 1 << 20, 0]));
         let kind =
             dice.of(&[ReplicaType::ALL, ReplicaType::ALL, ReplicaType::ALL, ReplicaType::MEMORY, ReplicaType::DISK]);

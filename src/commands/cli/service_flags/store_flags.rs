@@ -77,7 +77,7 @@ const STORE: &[FlagSpec] = &[
     )
     .env("MCCTL_ON_CORRUPTION"),
     setting("tenant_id", "Tenant for this node's own requests")
-        .no_effect("the master ignores it unless strict tenants are enabled"),
+        .no_effect("a node has no requests of its own: its REST API uses the default tenant"),
     setting("enable_ssd_offload", "Also store objects on this node's SSD").absent(ONLY_OFFLOAD),
     setting("ssd_offload_path", "Directory for objects on SSD").no_effect(ONLY_OFFLOAD),
     setting(

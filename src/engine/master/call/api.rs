@@ -7,6 +7,7 @@ use crate::call::access::StateAccess;
 use crate::call::write::WriteFamily;
 use crate::pattern::KeyPattern;
 use crate::refusal::MasterRefusal;
+use crate::tenant::TenantKeys;
 use crate::unsupported::UnsupportedResult;
 use mcctl_base::{ClientId, ErrorCode, SegmentId, TaskId};
 use mcctl_wire::types::{
@@ -30,9 +31,10 @@ macro_rules! write_methods {
             key: Text<'a>,
             slice_length: SliceLength,
             config: ReplicateConfig,
-            _tenant: Tenant<'a>,
+            tenant: Tenant<'a>,
         ) -> Expected<Vec<ReplicaDescriptor>> {
-            self.start(WriteFamily::$family, client_id, key, slice_length.0, &config)
+            let name = TenantKeys::of(tenant).map_err(MasterRefusal::code)?.name(key);
+            self.start(WriteFamily::$family, client_id, Text(&name), slice_length.0, &config)
         }
 
         fn $end<'a>(
@@ -40,8 +42,10 @@ macro_rules! write_methods {
             client_id: ClientId,
             object: ObjectMeta<'a>,
             replica_type: ReplicaType,
-            _tenant: Tenant<'a>,
+            tenant: Tenant<'a>,
         ) -> Expected<()> {
+            let name = TenantKeys::of(tenant).map_err(MasterRefusal::code)?.name(object.key);
+            let object = ObjectMeta { key: Text(&name), ..object };
             self.end(client_id, &object, replica_type)
         }
 
@@ -50,9 +54,10 @@ macro_rules! write_methods {
             client_id: ClientId,
             key: Text<'a>,
             replica_type: ReplicaType,
-            _tenant: Tenant<'a>,
+            tenant: Tenant<'a>,
         ) -> Expected<()> {
-            self.revoke(client_id, key, replica_type)
+            let name = TenantKeys::of(tenant).map_err(MasterRefusal::code)?.name(key);
+            self.revoke(client_id, Text(&name), replica_type)
         }
 
         fn $batch_start<'a>(
@@ -61,9 +66,14 @@ macro_rules! write_methods {
             keys: Vec<Text<'a>>,
             slice_lengths: Vec<SliceLength>,
             config: ReplicateConfig,
-            _tenant: Tenant<'a>,
+            tenant: Tenant<'a>,
         ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
-            self.start_batch(WriteFamily::$family, client_id, &keys, &slice_lengths, &config)
+            match TenantKeys::of(tenant) {
+                Err(refusal) => vec![Err(refusal.code()); keys.len()],
+                Ok(tenant) => tenant.with_names(&keys, |names| {
+                    self.start_batch(WriteFamily::$family, client_id, names, &slice_lengths, &config)
+                }),
+            }
         }
     };
 }
@@ -81,6 +91,11 @@ macro_rules! unsupported_methods {
             answer
         }
     )*};
+}
+
+/// The keys of the tenant of a lookup or removal.
+fn read_tenant(tenant: Tenant<'_>) -> Expected<TenantKeys<'_>> {
+    TenantKeys::of(tenant).map_err(|_| MasterRefusal::BadArguments.code())
 }
 
 impl<A: StateAccess> MasterApi for MasterCall<A> {
@@ -103,28 +118,30 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         })
     }
 
-    fn exist_key<'a>(&mut self, key: Text<'a>, _tenant: Tenant<'a>) -> Expected<bool> {
+    fn exist_key<'a>(&mut self, key: Text<'a>, tenant: Tenant<'a>) -> Expected<bool> {
+        let name = read_tenant(tenant)?.name(key);
         self.0.with_state(|state, now, _| {
             state.counters.exist_key.add(true);
-            Ok(state.exist(now, key.0))
+            Ok(state.exist(now, &name))
         })
     }
 
-    fn batch_exist_key<'a>(&mut self, keys: Vec<Text<'a>>, _tenant: Tenant<'a>) -> Vec<Expected<bool>> {
-        self.batch(&keys, Some(|c| &mut c.batch_exist_key), |state, now, key, _| Ok(state.exist(now, key.0)))
+    fn batch_exist_key<'a>(&mut self, keys: Vec<Text<'a>>, tenant: Tenant<'a>) -> Vec<Expected<bool>> {
+        self.batch_of(tenant, &keys, Some(|c| &mut c.batch_exist_key), |state, now, key, _| Ok(state.exist(now, key.0)))
     }
 
-    fn probe_key<'a>(&mut self, key: Text<'a>, _tenant: Tenant<'a>) -> Expected<bool> {
-        self.0.with_state(|state, _, _| Ok(state.contains_key(key.0)))
+    fn probe_key<'a>(&mut self, key: Text<'a>, tenant: Tenant<'a>) -> Expected<bool> {
+        let name = read_tenant(tenant)?.name(key);
+        self.0.with_state(|state, _, _| Ok(state.contains_key(&name)))
     }
 
     fn batch_probe_key<'a>(
         &mut self,
         policy: GrantLeasePolicy,
         keys: Vec<Text<'a>>,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
     ) -> Vec<Expected<bool>> {
-        self.batch(&keys, Some(|c| &mut c.batch_exist_key), |state, now, key, _| {
+        self.batch_of(tenant, &keys, Some(|c| &mut c.batch_exist_key), |state, now, key, _| {
             // A lease for every object that exists protects at least what the client asks for.
             Ok(match policy.lease_mode {
                 LeaseMode::NONE => state.contains_key(key.0),
@@ -133,28 +150,33 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         })
     }
 
-    fn get_replica_list<'a>(&mut self, key: Text<'a>, _tenant: Tenant<'a>) -> Expected<GetReplicaListResponse> {
-        self.counted(|counters| &mut counters.get_replica_list, |state, now, _| state.replica_list(now, key.0))
+    fn get_replica_list<'a>(&mut self, key: Text<'a>, tenant: Tenant<'a>) -> Expected<GetReplicaListResponse> {
+        let name = read_tenant(tenant)?.name(key);
+        self.counted(|counters| &mut counters.get_replica_list, |state, now, _| state.replica_list(now, &name))
     }
 
     fn batch_get_replica_list<'a>(
         &mut self,
         keys: Vec<Text<'a>>,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
     ) -> Vec<Expected<GetReplicaListResponse>> {
-        self.batch(&keys, Some(|c| &mut c.batch_get_replica_list), |state, now, key, _| state.replica_list(now, key.0))
+        self.batch_of(tenant, &keys, Some(|c| &mut c.batch_get_replica_list), |state, now, key, _| {
+            state.replica_list(now, key.0)
+        })
     }
 
     fn get_replica_list_by_regex<'a>(
         &mut self,
         regex: Text<'a>,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
     ) -> Expected<Map<TextBuf, Vec<ReplicaDescriptor>>> {
+        let tenant = read_tenant(tenant)?;
         let pattern = KeyPattern::new(regex.0);
         self.count(|c| c.get_replica_list_by_regex.add(pattern.is_ok()));
         let mut found = Vec::new();
-        self.matching(&pattern?, |state, now, key| {
-            if let Some(replicas) = state.lease_replicas(now, key) {
+        self.matching(tenant, &pattern?, |state, now, name| {
+            if let Some(replicas) = state.lease_replicas(now, name) {
+                let key = tenant.key(name).unwrap_or_default();
                 found.push((Text(key).to_buf(), replicas));
             }
         })?;
@@ -168,9 +190,14 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         client_id: ClientId,
         objects: Vec<ObjectMeta<'a>>,
         replica_type: ReplicaType,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
-        self.end_batch(WriteFamily::Put, client_id, &objects, replica_type)
+        match TenantKeys::of(tenant) {
+            Err(refusal) => vec![Err(refusal.code()); objects.len()],
+            Ok(tenant) => {
+                tenant.with_objects(objects, |named| self.end_batch(WriteFamily::Put, client_id, named, replica_type))
+            }
+        }
     }
 
     fn batch_put_revoke<'a>(
@@ -178,9 +205,14 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         client_id: ClientId,
         keys: Vec<Text<'a>>,
         replica_type: ReplicaType,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
-        self.revoke_batch(WriteFamily::Put, client_id, &keys, replica_type)
+        match TenantKeys::of(tenant) {
+            Err(refusal) => vec![Err(refusal.code()); keys.len()],
+            Ok(tenant) => {
+                tenant.with_names(&keys, |names| self.revoke_batch(WriteFamily::Put, client_id, names, replica_type))
+            }
+        }
     }
 
     write_methods!(Upsert: upsert_start, upsert_end, upsert_revoke, batch_upsert_start);
@@ -189,44 +221,57 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         &mut self,
         client_id: ClientId,
         objects: Vec<ObjectMeta<'a>>,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
-        self.end_batch(WriteFamily::Upsert, client_id, &objects, ReplicaType::ALL)
+        match TenantKeys::of(tenant) {
+            Err(refusal) => vec![Err(refusal.code()); objects.len()],
+            Ok(tenant) => tenant
+                .with_objects(objects, |named| self.end_batch(WriteFamily::Upsert, client_id, named, ReplicaType::ALL)),
+        }
     }
 
     fn batch_upsert_revoke<'a>(
         &mut self,
         client_id: ClientId,
         keys: Vec<Text<'a>>,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
-        self.revoke_batch(WriteFamily::Upsert, client_id, &keys, ReplicaType::ALL)
+        match TenantKeys::of(tenant) {
+            Err(refusal) => vec![Err(refusal.code()); keys.len()],
+            Ok(tenant) => tenant
+                .with_names(&keys, |names| self.revoke_batch(WriteFamily::Upsert, client_id, names, ReplicaType::ALL)),
+        }
     }
 
-    fn remove<'a>(&mut self, key: Text<'a>, force: bool, _tenant: Tenant<'a>) -> Expected<()> {
-        self.counted(|counters| &mut counters.remove, |state, now, _| state.remove(now, key.0, force))
+    fn remove<'a>(&mut self, key: Text<'a>, force: bool, tenant: Tenant<'a>) -> Expected<()> {
+        let name = read_tenant(tenant)?.name(key);
+        self.counted(|counters| &mut counters.remove, |state, now, _| state.remove(now, &name, force))
     }
 
-    fn batch_remove<'a>(&mut self, keys: Vec<Text<'a>>, force: bool, _tenant: Tenant<'a>) -> Vec<Expected<()>> {
-        self.batch(&keys, None, |state, now, key, _| state.remove(now, key.0, force))
+    fn batch_remove<'a>(&mut self, keys: Vec<Text<'a>>, force: bool, tenant: Tenant<'a>) -> Vec<Expected<()>> {
+        self.batch_of(tenant, &keys, None, |state, now, key, _| state.remove(now, key.0, force))
     }
 
-    fn remove_by_regex<'a>(&mut self, regex: Text<'a>, force: bool, _tenant: Tenant<'a>) -> Expected<i64> {
+    fn remove_by_regex<'a>(&mut self, regex: Text<'a>, force: bool, tenant: Tenant<'a>) -> Expected<i64> {
+        let tenant = read_tenant(tenant)?;
         let pattern = KeyPattern::new(regex.0);
         self.count(|c| c.remove_by_regex.add(pattern.is_ok()));
         let mut removed = 0;
-        self.matching(&pattern?, |state, now, key| removed += i64::from(state.remove(now, key, force).is_ok()))?;
+        self.matching(tenant, &pattern?, |state, now, name| {
+            removed += i64::from(state.remove(now, name, force).is_ok())
+        })?;
         Ok(removed)
     }
 
-    fn remove_all<'a>(&mut self, force: bool, _tenant: Tenant<'a>) -> i64 {
+    fn remove_all<'a>(&mut self, force: bool, tenant: Tenant<'a>) -> i64 {
+        let Ok(tenant) = TenantKeys::of(tenant) else { return 0 };
         let mut walk = self.0.with_state(|state, _, _| {
             state.counters.remove_all.add(true);
             state.walk()
         });
         let mut removed = 0;
         while !walk.is_done() {
-            removed += self.0.with_state(|state, now, _| state.remove_slice(now, &mut walk, force));
+            removed += self.0.with_state(|state, now, _| state.remove_slice(now, &mut walk, force, Some(tenant)));
             self.0.yield_to_waiters();
         }
         i64::try_from(removed).unwrap_or(i64::MAX)
@@ -237,18 +282,19 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         keys: Vec<Text<'a>>,
         _client_id: ClientId,
         segment_name: Text<'a>,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
     ) -> Expected<Vec<TextBuf>> {
         let mut cleared = Vec::new();
         let damaged = ReplicaWithdrawal::parse(segment_name.0);
         // Skipping a key is not a failure of the call, but upstream counts it as one.
-        self.batch(&keys, Some(|c| &mut c.batch_replica_clear), |state, now, key, _| {
+        read_tenant(tenant)?;
+        self.batch_of(tenant, &keys, Some(|c| &mut c.batch_replica_clear), |state, now, name, nth| {
             let is_cleared = match damaged {
-                Some(damaged) => state.withdraw(now, key.0, damaged),
-                None => state.clear_replicas(now, key.0, segment_name.0),
+                Some(damaged) => state.withdraw(now, name.0, damaged),
+                None => state.clear_replicas(now, name.0, segment_name.0),
             };
             if is_cleared {
-                cleared.push(key.to_buf());
+                cleared.push(keys[nth].to_buf());
                 Ok(())
             } else {
                 Err(MasterRefusal::NoObject)
@@ -314,11 +360,12 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         &mut self,
         _client_id: ClientId,
         key: Text<'a>,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
         replica_type: ReplicaType,
     ) -> Expected<()> {
-        let answer =
-            self.unsupported_result(Method::EvictDiskReplica, Some(key)).and_then(|()| check_disk(replica_type));
+        let answer = self
+            .unsupported_result(Method::EvictDiskReplica, Some((tenant, key)))
+            .and_then(|()| check_disk(replica_type));
         self.count(|c| c.evict_disk_replica.add(answer.is_ok()));
         answer
     }
@@ -327,11 +374,11 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         &mut self,
         _client_id: ClientId,
         keys: Vec<Text<'a>>,
-        _tenant: Tenant<'a>,
+        tenant: Tenant<'a>,
         replica_type: ReplicaType,
     ) -> Vec<Expected<()>> {
         let unsupported = UnsupportedResult::of(Method::BatchEvictDiskReplica);
-        let exist = self.batch(&keys, None, |state, _, key, _| Ok(state.contains_key(key.0)));
+        let exist = self.batch_of(tenant, &keys, None, |state, _, key, _| Ok(state.contains_key(key.0)));
         let answers =
             exist.into_iter().map(|exists| unsupported.result(exists?).and_then(|()| check_disk(replica_type)));
         answers.collect()
@@ -344,31 +391,31 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         ) -> (), None;
         unsupported_error QueryTask [query_task] fn query_task(_task_id: TaskId) -> QueryTaskResponse, None;
         unsupported_error CreateCopyTask [create_copy_task] fn create_copy_task(
-            key: Text<'a>, _tenant: Tenant<'a>, _targets: Vec<Text<'a>>
-        ) -> TaskId, Some(key);
+            key: Text<'a>, tenant: Tenant<'a>, _targets: Vec<Text<'a>>
+        ) -> TaskId, Some((tenant, key));
         unsupported_error CreateMoveTask [create_move_task] fn create_move_task(
-            key: Text<'a>, _tenant: Tenant<'a>, _source: Text<'a>, _target: Text<'a>
-        ) -> TaskId, Some(key);
+            key: Text<'a>, tenant: Tenant<'a>, _source: Text<'a>, _target: Text<'a>
+        ) -> TaskId, Some((tenant, key));
         unsupported_error CopyStart [copy_start] fn copy_start(
-            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>
-        ) -> CopyStartResponse, Some(key);
-        unsupported_result CopyEnd [copy_end] fn copy_end(_client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>) -> (), Some(key);
-        unsupported_result CopyRevoke [copy_revoke] fn copy_revoke(_client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>) -> (), Some(key);
+            _client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>
+        ) -> CopyStartResponse, Some((tenant, key));
+        unsupported_result CopyEnd [copy_end] fn copy_end(_client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>) -> (), Some((tenant, key));
+        unsupported_result CopyRevoke [copy_revoke] fn copy_revoke(_client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>) -> (), Some((tenant, key));
         unsupported_error MoveStart [move_start] fn move_start(
-            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _source: Text<'a>, _target: Text<'a>
-        ) -> MoveStartResponse, Some(key);
-        unsupported_result MoveEnd [move_end] fn move_end(_client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>) -> (), Some(key);
-        unsupported_result MoveRevoke [move_revoke] fn move_revoke(_client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>) -> (), Some(key);
+            _client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>, _source: Text<'a>, _target: Text<'a>
+        ) -> MoveStartResponse, Some((tenant, key));
+        unsupported_result MoveEnd [move_end] fn move_end(_client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>) -> (), Some((tenant, key));
+        unsupported_result MoveRevoke [move_revoke] fn move_revoke(_client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>) -> (), Some((tenant, key));
         unsupported_error DynamicReplicaCopyStart fn dynamic_replica_copy_start(
-            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>,
+            _client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>, _source: Text<'a>, _targets: Vec<Text<'a>>,
             _lease_id: ClientId, _version_epoch: u64
-        ) -> CopyStartResponse, Some(key);
+        ) -> CopyStartResponse, Some((tenant, key));
         unsupported_result DynamicReplicaCopyEnd fn dynamic_replica_copy_end(
-            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _lease_id: ClientId, _version_epoch: u64
-        ) -> (), Some(key);
+            _client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>, _lease_id: ClientId, _version_epoch: u64
+        ) -> (), Some((tenant, key));
         unsupported_result DynamicReplicaCopyRevoke fn dynamic_replica_copy_revoke(
-            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _lease_id: ClientId, _version_epoch: u64
-        ) -> (), Some(key);
+            _client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>, _lease_id: ClientId, _version_epoch: u64
+        ) -> (), Some((tenant, key));
         unsupported_result MountLocalDiskSegment fn mount_local_disk_segment(_client_id: ClientId, _enable_offloading: bool) -> (), None;
         unsupported_result UnmountLocalDiskSegment fn unmount_local_disk_segment(_client_id: ClientId) -> (), None;
         unsupported_result OffloadObjectHeartbeat fn offload_object_heartbeat(
@@ -381,14 +428,14 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         unsupported_result PollRemoveAll fn poll_remove_all(_client_id: ClientId) -> bool, None;
         unsupported_result PromotionObjectHeartbeat fn promotion_object_heartbeat(_client_id: ClientId) -> TierTasks, None;
         unsupported_error PromotionAllocStart fn promotion_alloc_start(
-            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>, _size: u64, _preferred_segments: Vec<Text<'a>>
-        ) -> PromotionAllocStartResponse, Some(key);
+            _client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>, _size: u64, _preferred_segments: Vec<Text<'a>>
+        ) -> PromotionAllocStartResponse, Some((tenant, key));
         unsupported_result NotifyPromotionSuccess fn notify_promotion_success(
-            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>
-        ) -> (), Some(key);
+            _client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>
+        ) -> (), Some((tenant, key));
         unsupported_result NotifyPromotionFailure fn notify_promotion_failure(
-            _client_id: ClientId, key: Text<'a>, _tenant: Tenant<'a>
-        ) -> (), Some(key);
+            _client_id: ClientId, key: Text<'a>, tenant: Tenant<'a>
+        ) -> (), Some((tenant, key));
         unsupported_result MountNoFSegment fn mount_nof_segment(_segment: NofSegment, _client_id: ClientId) -> (), None;
         unsupported_result ReMountNoFSegment fn remount_nof_segment(_segments: Vec<NofSegment>, _client_id: ClientId) -> (), None;
         unsupported_result UnmountNoFSegment fn unmount_nof_segment(_segment_id: SegmentId, _client_id: ClientId) -> (), None;

@@ -2,20 +2,20 @@
 //! returns the results.
 //!
 //! A call locks the state once. A batch locks it once per [`KEYS_PER_LOCK`] keys, and a scan of all
-//! objects once per slice, so that other callers can proceed in between. Tenants are accepted but
-//! ignored, as in upstream without multi-tenancy.
+//! objects once per slice, so that other callers can proceed in between.
 //!
 //! `api` has one function per method, `write` the common parts of puts and upserts, and [`access`]
-//! the state that the methods use.
+//! the state that the methods use. The names of objects are those of [`tenant`](crate::tenant).
 
 use crate::effect::Effects;
 use crate::metrics::{BatchCount, CallCount, MasterCounters};
 use crate::pattern::{self, KeyPattern};
 use crate::refusal::MasterRefusal;
 use crate::state::MasterState;
+use crate::tenant::TenantKeys;
 use crate::unsupported::UnsupportedResult;
 use mcctl_base::{ClientId, ErrorCode, Mono};
-use mcctl_wire::types::ObjectMeta;
+use mcctl_wire::types::{ObjectMeta, Tenant};
 use mcctl_wire::{Expected, Method, Text};
 
 pub mod access;
@@ -123,13 +123,15 @@ impl<A: StateAccess> MasterCall<A> {
         }
     }
 
-    /// Calls `each`, with the state locked, for all keys that match the expression.
+    /// Calls `each`, with the state locked, for all names of objects of the tenant whose keys match
+    /// the expression.
     ///
     /// # Errors
     /// `BadRegex` if the search exceeds its step limit or time budget. Earlier calls to `each` are
     /// not undone.
     fn matching(
         &mut self,
+        tenant: TenantKeys<'_>,
         pattern: &KeyPattern,
         mut each: impl FnMut(&mut MasterState, Mono, &[u8]),
     ) -> Result<(), MasterRefusal> {
@@ -155,39 +157,54 @@ impl<A: StateAccess> MasterCall<A> {
             let mut from = 0;
             let mut found = Vec::new();
             for &end in &ends {
-                let key = &bytes[from..end];
+                let name = &bytes[from..end];
                 from = end;
-                if pattern.matches(key) {
-                    found.push(key);
+                if tenant.key(name).is_some_and(|key| pattern.matches(key)) {
+                    found.push(name);
                 }
                 if pattern.exceeds_hard_keys() {
                     return Err(MasterRefusal::BadRegex);
                 }
             }
             for chunk in found.chunks(KEYS_PER_LOCK) {
-                self.0.with_state(|state, now, _| chunk.iter().for_each(|key| each(state, now, key)));
+                self.0.with_state(|state, now, _| chunk.iter().for_each(|name| each(state, now, name)));
             }
             self.0.yield_to_waiters();
         }
         Ok(())
     }
 
-    /// Returns the table entry for an unsupported method, and whether `key` exists.
-    fn unsupported(&mut self, method: Method, key: Option<Text<'_>>) -> (UnsupportedResult, bool) {
+    /// Processes a batch of a tenant's keys, as [`batch`](Self::batch) does.
+    fn batch_of<R>(
+        &mut self,
+        tenant: Tenant<'_>,
+        keys: &[Text<'_>],
+        counter: Option<BatchCounter>,
+        each: impl FnMut(&mut MasterState, Mono, &Text<'_>, usize) -> Result<R, MasterRefusal>,
+    ) -> Vec<Expected<R>> {
+        match TenantKeys::of(tenant) {
+            Ok(tenant) => tenant.with_names(keys, |names| self.batch(names, counter, each)),
+            Err(_) => self.batch(keys, counter, |_, _, _, _| Err(MasterRefusal::BadArguments)),
+        }
+    }
+
+    /// Returns the table entry for an unsupported method, and whether the tenant has the key.
+    fn unsupported(&mut self, method: Method, key: Option<(Tenant<'_>, Text<'_>)>) -> (UnsupportedResult, bool) {
         let unsupported = UnsupportedResult::of(method);
         let exists = match key {
-            Some(key) if unsupported.depends_on_key() => self.0.with_state(|state, _, _| state.contains_key(key.0)),
+            Some((tenant, key)) if unsupported.depends_on_key() => TenantKeys::of(tenant)
+                .is_ok_and(|tenant| self.0.with_state(|state, _, _| state.contains_key(&tenant.name(key)))),
             _ => true,
         };
         (unsupported, exists)
     }
 
-    fn unsupported_result<T: Default>(&mut self, method: Method, key: Option<Text<'_>>) -> Expected<T> {
+    fn unsupported_result<T: Default>(&mut self, method: Method, key: Option<(Tenant<'_>, Text<'_>)>) -> Expected<T> {
         let (unsupported, exists) = self.unsupported(method, key);
         unsupported.result(exists)
     }
 
-    fn unsupported_error<T>(&mut self, method: Method, key: Option<Text<'_>>) -> Expected<T> {
+    fn unsupported_error<T>(&mut self, method: Method, key: Option<(Tenant<'_>, Text<'_>)>) -> Expected<T> {
         let (unsupported, exists) = self.unsupported(method, key);
         Err(unsupported.error(exists).unwrap_or(ErrorCode::NOT_SUPPORTED))
     }

@@ -13,6 +13,7 @@ use crate::metrics::{MasterCounters, MasterGauges};
 use crate::remove::ObjectWalk;
 use crate::server::shared::MasterShared;
 use crate::state::MasterState;
+use crate::tenant::{TenantKeys, TenantUsage};
 use crate::view::{
     AdminView, DataView, HaView, HeartbeatView, LeaderView, RemovedSlice, ReplicaView, RunState, SegmentView,
     ServiceView,
@@ -21,7 +22,8 @@ use mcctl_base::{ErrorCode, LatencySnapshot, Mono};
 use mcctl_election::ha::{HaRole, HandOverProblem};
 use mcctl_net::rpc::{ClientReleases, CommitWait, Receipt, RpcLatency, RpcService, WorkerPolls};
 use mcctl_sys::env::Env;
-use mcctl_wire::{MasterApi, Method};
+use mcctl_wire::types::Tenant;
+use mcctl_wire::{MasterApi, Method, Text};
 
 /// A worker counts as stuck if it has not polled its connections for this long. `/health` and
 /// `/ready` then return 503. Polls are half a second apart, and no call on a worker takes as long
@@ -143,19 +145,28 @@ impl<E: Env> AdminView for MasterHandle<E> {
         self.read(|state, _| state.keys(cursor, limit, visit))
     }
 
-    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool) -> RemovedSlice {
+    fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool, tenant: Option<&[u8]>) -> RemovedSlice {
+        // Of an invalid tenant, nothing exists.
+        let tenant = match tenant.map(|tenant| TenantKeys::of(Tenant(Text(tenant)))).transpose() {
+            Ok(tenant) => tenant,
+            Err(_) => return RemovedSlice { removed: 0, rest: None, receipt: Receipt::default() },
+        };
         let ((removed, walk), receipt) = self.shared.call(None, |call| {
             let slice = call.0.with_state(|state, now, _| {
                 let mut walk = walk.unwrap_or_else(|| {
                     state.counters.remove_all.add(true);
                     state.walk()
                 });
-                (state.remove_slice(now, &mut walk, force), walk)
+                (state.remove_slice(now, &mut walk, force, tenant), walk)
             });
             call.0.yield_to_waiters();
             slice
         });
         RemovedSlice { removed, rest: (!walk.is_done()).then_some(walk), receipt }
+    }
+
+    fn tenants(&self) -> Vec<(Vec<u8>, TenantUsage)> {
+        self.read(|state, _| state.tenants().map(|(tenant, usage)| (tenant.to_vec(), usage)).collect())
     }
 
     fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {

@@ -12,6 +12,7 @@ mod restore;
 mod roles;
 mod segment;
 mod snapshot;
+mod tenants;
 mod writer;
 
 use std::time::Duration;

@@ -70,8 +70,8 @@ pub trait AdminService: Send + Sync + 'static {
     /// The last heartbeat of each client with a mounted segment.
     fn heartbeats(&self) -> ClientHeartbeats;
 
-    /// All keys, one per line.
-    fn keys(&self) -> ResponseBody;
+    /// All keys of a tenant, one per line; an empty name is the default tenant.
+    fn keys(&self, tenant: &[u8]) -> ResponseBody;
 
     /// The names of all mounted segments, one per line.
     fn segment_names(&self) -> String;
@@ -85,15 +85,15 @@ pub trait AdminService: Send + Sync + 'static {
     /// The status of the first segment with this name.
     fn segment_status(&self, name: &[u8]) -> Option<NamedSegmentStatus>;
 
-    /// The complete memory replicas of `key`.
+    /// The complete memory replicas of `key` of a tenant.
     ///
     /// # Errors
     /// `OBJECT_NOT_FOUND`, or `REPLICA_IS_NOT_READY` while the object is being written.
-    fn replicas(&self, key: &[u8]) -> Result<Vec<MemoryReplica>, ErrorCode>;
+    fn replicas(&self, tenant: &[u8], key: &[u8]) -> Result<Vec<MemoryReplica>, ErrorCode>;
 
-    /// Removes all objects; with `force`, also leased ones. Returns their number, or `None` after
-    /// an internal error.
-    fn remove_all(&self, force: bool) -> impl Future<Output = Option<u64>> + Send;
+    /// Removes all objects of a tenant, or of all tenants; with `force`, also leased ones. Returns
+    /// their number, or `None` after an internal error.
+    fn remove_all(&self, force: bool, tenant: Option<&[u8]>) -> impl Future<Output = Option<u64>> + Send;
 }
 
 /// Starts an admin HTTP server for `service` on `at`, for the requests that `access` allows. Port
@@ -133,7 +133,7 @@ impl<S: AdminService> Handler for AdminRoutes<S> {
             _ => return no_such_route(),
         }
         let about_objects: fn(&S, &HttpRequest) -> Response = match request.path() {
-            routes::ALL_KEYS => |service, _| answer(StatusCode::OK, METRICS_TEXT, service.keys()),
+            routes::ALL_KEYS => |service, request| answer(StatusCode::OK, METRICS_TEXT, service.keys(&tenant(request))),
             routes::ALL_SEGMENTS => |service, _| text(StatusCode::OK, METRICS_TEXT, service.segment_names()),
             routes::SEGMENTS_DETAIL => |service, _| json(StatusCode::OK, &service.segments()),
             routes::QUERY_SEGMENT => query_segment,
@@ -189,7 +189,8 @@ async fn step_down(service: &impl AdminService) -> Response {
 /// Removes all objects. Leased objects are removed only with `?force=true`. All tenants share one
 /// store, so `tenant_id` is ignored, as in upstream without multi-tenancy.
 async fn remove_all(service: &impl AdminService, request: &HttpRequest) -> Response {
-    match service.remove_all(request.param("force") == Some("true")).await {
+    let tenant = request.param("tenant_id").map(decode);
+    match service.remove_all(request.param("force") == Some("true"), tenant.as_deref()).await {
         Some(removed_count) => json(StatusCode::OK, &ObjectsRemoved { success: true, removed_count }),
         None => failure(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::INTERNAL_ERROR, "INTERNAL_ERROR"),
     }
@@ -214,9 +215,14 @@ fn segment_status(service: &impl AdminService, request: &HttpRequest) -> Respons
     }
 }
 
+/// The tenant that a request names; empty for the default tenant.
+fn tenant(request: &HttpRequest) -> std::borrow::Cow<'_, [u8]> {
+    decode(request.param("tenant_id").unwrap_or_default())
+}
+
 fn query_key(service: &impl AdminService, request: &HttpRequest) -> Response {
     let key = decode(request.param("key").unwrap_or_default());
-    match service.replicas(&key) {
+    match service.replicas(&tenant(request), &key) {
         Ok(data) => json(StatusCode::OK, &KeyReplicas { success: true, data }),
         Err(code) => failure(StatusCode::NOT_FOUND, code, &name_of(code)),
     }
@@ -232,7 +238,7 @@ fn batch_query_keys(service: &impl AdminService, request: &HttpRequest) -> Respo
         if !unique.insert(key) {
             continue;
         }
-        let found = service.replicas(key);
+        let found = service.replicas(&tenant(request), key);
         let entry = KeyEntry {
             ok: found.is_ok(),
             error: found.as_ref().err().map(|code| name_of(*code)),
