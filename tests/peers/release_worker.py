@@ -7,7 +7,7 @@ Answers begin with "@", because the wheel may print other lines. One per command
   {"do":"setup","master":"H:P","metadata":m,"hostname":h,"segment":bytes,"local":bytes,"tries":n} -> {"rc":[of each try]}
   {"do":"write","put":[[key,size],..],"batch":[[key,size],..][,"segment":name]} -> {"bad":{key: why}}
       `put` with one call each, `batch` with one batch_put_from. `segment` is the preferred segment.
-  {"do":"read","objects":[[key,size],..]} -> {"bad":{key: why},"again":[keys whose first get failed and whose second did not]}
+  {"do":"read","objects":[[key,size],..]} -> {"bad":{key: why},"again":{key: the get that succeeded, 2 or 3}}
       is_exist, batch_is_exist, get and batch_get_into. All bytes are compared.
   {"do":"put","key":k,"size":n[,"replicas":r,"segment":name]} -> {"rc":rc}
   {"do":"get","key":k,"size":n} -> {"size":found,"same":bool}
@@ -112,7 +112,7 @@ def write(c):
 
 
 def read(c):
-    bad, again = {}, []
+    bad, again = {}, {}
     objects = c["objects"]
     keys = [key for key, _ in objects]
 
@@ -126,10 +126,11 @@ def read(c):
         found = store.is_exist(key)
         note(key, None if found == 1 else f"is_exist: {found}")
         wanted, found = content(key, size), store.get(key)
-        if not found:
-            found = store.get(key)
-            if found:
-                again.append(key)
+        for attempt in (2, 3):
+            if not found:
+                found = store.get(key)
+                if found:
+                    again[key] = attempt
         why = difference(found, wanted)
         note(key, why and f"get: {why}")
     with Buffers([size for _, size in objects]) as b:

@@ -119,7 +119,7 @@ def wait(what, secs, f):
 def endpoints(admin, key):
     """The addresses of an object's replicas. The query has the key without percent-encoding: 0.3.9 to 0.3.11 do not decode it."""
     with urllib.request.urlopen(f"http://{admin}/query_key?key={key}", timeout=5) as r:
-        return re.findall(r'"transport_endpoint_":\s*"([^"]+)"', r.read().decode())
+        return re.findall(r'"(?:transport_endpoint_|segment_name_?)":\s*"([^"]+)"', r.read().decode())
 
 
 def segments(admin):
@@ -177,8 +177,9 @@ class Node(Process):
     """mcctl's node."""
 
     def __init__(self, mcctl, log, master, metadata, segment):
-        super().__init__([mcctl, "serve", "store", "--bind", HOST, "--port", "0", "--local-hostname", HOST, "--master", master, "--log-level", "debug",
-                          "--metadata-server", metadata, "--segment-size", str(segment), "--local-buffer-size", str(16 * MIB)], log)
+        super().__init__([mcctl, "serve", "store", "--bind", HOST, "--port", "0", "--local-hostname", HOST, "--master", master,
+                          "--log-level", "debug", "--metadata-server", metadata,
+                          "--segment-size", str(segment), "--local-buffer-size", str(16 * MIB)], log)
 
 
 class Worker(Process):
