@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::commands::VERSION;
 use crate::commands::cli::error::{Exit, Outcome};
 use crate::commands::cli::output;
-use crate::engine::upstream::{Release, Releases, mooncake_series};
+use crate::engine::upstream::{Release, mooncake_series};
 
 /// Flags of `mcctl version`.
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,6 @@ pub fn print(json: bool) -> Outcome {
         })?;
     } else {
         output::line(format_args!("mcctl {VERSION}"))?;
-        output::line(format_args!("releases of clients, nodes and masters: {}", Releases::ALL))?;
         if let Some(commit) = COMMIT {
             output::line(format_args!("commit {commit}"))?;
         }

@@ -16,8 +16,9 @@ pub struct ClientRelease {
     possible: Releases,
     /// The release whose layouts are used.
     used: Release,
-    /// The releases that can decode the last response. Empty if all possible ones can.
-    unconfirmed: Releases,
+    /// The method of the last response, and the releases that can decode it; `None` if all possible
+    /// ones can.
+    unconfirmed: Option<(Method, Releases)>,
     /// Whether the connection began with the handshake, so that its client has just started.
     is_fresh: bool,
 }
@@ -35,7 +36,7 @@ pub struct Assumption {
 impl ClientRelease {
     /// A client that has sent nothing yet. `assumed` is used where the release makes no difference.
     pub fn new(assumed: Release) -> ClientRelease {
-        ClientRelease { possible: Releases::ALL, used: assumed, unconfirmed: Releases::NONE, is_fresh: false }
+        ClientRelease { possible: Releases::ALL, used: assumed, unconfirmed: None, is_fresh: false }
     }
 
     /// The releases that the client can have.
@@ -74,14 +75,14 @@ impl ClientRelease {
             self.possible = possible;
             return method.layout_in(self.used);
         }
-        if possible != self.possible || !possible.contains(self.used) || self.unconfirmed.is_empty() {
+        if possible != self.possible || !possible.contains(self.used) || self.unconfirmed.is_none() {
             self.possible = possible;
             let assumption = Assumption { method, possible, is_fresh: self.is_fresh };
             self.used = possible.single().unwrap_or_else(|| assume(assumption));
         }
         let alike = method.releases_with_response_of(self.used);
         if !possible.without(alike).is_empty() {
-            self.unconfirmed = alike;
+            self.unconfirmed = Some((method, alike));
         }
         method.layout_in(self.used)
     }
@@ -90,11 +91,8 @@ impl ClientRelease {
     /// Returns true if that excludes a release.
     #[inline]
     pub fn confirm(&mut self) -> bool {
-        if self.unconfirmed.is_empty() {
-            return false;
-        }
-        let confirmed = self.possible.and(self.unconfirmed);
-        self.unconfirmed = Releases::NONE;
+        let Some((_, decodable)) = self.unconfirmed.take() else { return false };
+        let confirmed = self.possible.and(decodable);
         let is_news = confirmed != self.possible && !confirmed.is_empty();
         if is_news {
             self.possible = confirmed;
@@ -102,10 +100,10 @@ impl ClientRelease {
         is_news
     }
 
-    /// At the end of the connection: the releases for which the last response was meant, if it
-    /// seems that the client could not decode it.
-    pub fn refused(&self) -> Option<Releases> {
-        (!self.unconfirmed.is_empty()).then_some(self.unconfirmed)
+    /// At the end of the connection: the method of the last response, and the releases for which it
+    /// was meant, if it seems that the client could not decode it.
+    pub fn refused(&self) -> Option<(Method, Releases)> {
+        self.unconfirmed
     }
 }
 
@@ -179,7 +177,7 @@ mod tests {
         assert!(
             client
                 .refused()
-                .is_some_and(|refused| refused.contains(Release::LATEST) && !refused.contains(Release::V0_3_12))
+                .is_some_and(|(_, refused)| refused.contains(Release::LATEST) && !refused.contains(Release::V0_3_12))
         );
         assert!(client.confirm());
         assert_eq!(client.refused(), None);

@@ -119,12 +119,12 @@ async fn a_signal_ends_a_verification_with_the_report_so_far() {
     let flags = link.iter().map(String::as_str);
     let words: Vec<&str> = ["store", "verify", "--all", "--rate=1kb", "--json"].into_iter().chain(flags).collect();
     let mut running = Service::start(command(&words));
-    // The first lookup, of no keys, finds out the release. The third one begins after the first
-    // object was verified.
-    wait_until("three lookups", PATIENCE, || {
+    // The first lookups, of no keys, find out the release, once for each of two connections. The
+    // fourth one begins after the first object was verified.
+    wait_until("four lookups", PATIENCE, || {
         let text = get(admin, "/metrics").1;
         let line = text.lines().find(|line| line.starts_with("master_batch_get_replica_list_requests_total "));
-        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).is_some_and(|count| count >= 3)
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).is_some_and(|count| count >= 4)
     });
     assert_eq!(running.stop(Signal::SIGINT), 1);
     let document: Value = serde_json::from_str(&running.line_with("mcctl.store.verify/1")).expect("JSON");

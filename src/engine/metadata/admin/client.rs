@@ -13,7 +13,7 @@ use crate::admin::types::{
     SegmentsDetail, SteppedDown,
 };
 use mcctl_base::HostPort;
-use mcctl_net::http::{FetchError, FetchResponse, Fetcher, HttpCredentials, Samples, escape};
+use mcctl_net::http::{FetchError, FetchResponse, Fetcher, HttpCredentials, Samples, escape_in_query};
 use mcctl_sys::env::{RealEnv, deadline};
 
 /// Maximum size of a response that is read into memory, in bytes: enough for 100,000 segments.
@@ -239,7 +239,7 @@ impl AdminClient {
     }
 
     async fn query_replicas(&self, keys: &[String]) -> Result<Vec<Option<Vec<MemoryReplica>>>, AdminError> {
-        let list: Vec<String> = keys.iter().map(|key| escape(key)).collect();
+        let list: Vec<String> = keys.iter().map(|key| escape_in_query(key)).collect();
         let target = format!("{}?keys={}", routes::BATCH_QUERY_KEYS, list.join(","));
         let batch: KeyBatch = self.json(routes::BATCH_QUERY_KEYS, &target).await?;
         let entries = batch.data.by_key();

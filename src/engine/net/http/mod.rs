@@ -29,7 +29,7 @@ pub use client::ClientTls;
 pub use credentials::HttpCredentials;
 pub use fetch::{FetchError, FetchResponse, FetchStream, Fetcher};
 pub use hyper::{Method, StatusCode};
-pub use query::{decode, escape, param};
+pub use query::{decode, escape, escape_in_query, param};
 pub use requests::Requests;
 pub use samples::Samples;
 pub use server::{HttpServer, start, start_with};

@@ -31,8 +31,22 @@ pub fn escape(key: &str) -> String {
     utf8_percent_encode(key, ESCAPED).to_string()
 }
 
+/// The same set, and `/`, `:` and `@`, which a query may contain unescaped.
+const ESCAPED_IN_QUERY: &AsciiSet = &ESCAPED.remove(b'/').remove(b':').remove(b'@');
+
+/// Escapes a value in a query. Masters before 0.3.12 do not decode the query of the admin port, so
+/// common characters of keys remain as they are.
+pub fn escape_in_query(value: &str) -> String {
+    utf8_percent_encode(value, ESCAPED_IN_QUERY).to_string()
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn common_characters_of_keys_are_not_escaped_in_a_query() {
+        assert_eq!(escape_in_query("a/b:c@d&e=f g"), "a/b:c@d%26e%3Df%20g");
+    }
+
     use super::*;
 
     #[test]

@@ -46,9 +46,10 @@ impl ConnectionClient {
 
     /// The client has closed the connection.
     pub(super) fn end(&self, now: Mono) {
-        if let Some(refused) = self.release.refused() {
-            self.releases.refuse(&self.peer, refused, now);
-            tracing::debug!(peer = self.peer, %refused, "connection closed after a response for these releases");
+        if let Some((method, refused)) = self.release.refused() {
+            self.releases.refuse(&self.peer, method, refused, now);
+            let method = method.name();
+            tracing::debug!(peer = self.peer, method, %refused, "connection closed after a response for these releases");
         }
     }
 

@@ -17,11 +17,12 @@ use mcctl_wire::{Assumption, Method, Release, Releases};
 
 /// Maximum number of hosts. Beyond it, the host that was heard of least recently is forgotten.
 const HOSTS_MAX: usize = 8192;
-/// Number of different releases remembered per host.
-const RELEASES_MAX: usize = 4;
-/// A client that could not decode a response calls again within this time. Connection attempts of
-/// a client that cannot set up may come from a supervisor that restarts it.
-const REFUSAL_MAX: Duration = Duration::from_secs(60);
+/// Number of different sets of releases remembered per host.
+const SHOWN_MAX: usize = 8;
+/// A client that could not decode a response calls again within this time.
+const REFUSAL_MAX: Duration = Duration::from_secs(5);
+/// The same for a client that could not decode the handshake: a supervisor restarts it.
+const RESTART_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of combinations of host and method whose unknown requests are listed.
 const UNKNOWN_MAX: usize = 256;
 
@@ -48,14 +49,17 @@ struct ReleaseRecords {
 struct HostRecord {
     /// What clients of this host have shown, the latest last.
     shown: Vec<(Releases, Mono)>,
-    /// The releases whose response a client has refused last.
+    /// The releases whose responses clients have refused, and the time of the last refusal.
     refused: Option<(Releases, Mono)>,
+    /// The same for the response to the handshake, until the next handshake.
+    refused_handshake: Option<(Releases, Mono)>,
 }
 
 impl HostRecord {
     fn changed_at(&self) -> Mono {
         let shown = self.shown.last().map(|(_, at)| *at);
-        shown.max(self.refused.map(|(_, at)| at)).unwrap_or(Mono::ZERO)
+        let refused = [self.refused, self.refused_handshake].into_iter().flatten().map(|(_, at)| at).max();
+        shown.max(refused).unwrap_or(Mono::ZERO)
     }
 }
 
@@ -89,8 +93,8 @@ impl ClientReleases {
     /// The release of the client at `peer`, one of those in `assumption`.
     pub fn assume(&self, peer: &str, assumption: Assumption, now: Mono) -> Release {
         let possible = assumption.possible;
-        let records = self.lock();
-        let found = records.hosts.get(host(peer)).and_then(|record| record.assume(assumption, now));
+        let mut records = self.lock();
+        let found = records.hosts.get_mut(host(peer)).and_then(|record| record.assume(assumption, now));
         drop(records);
         let assumed = Some(self.0.assumed).filter(|assumed| possible.contains(*assumed));
         found.or(assumed).or(possible.newest()).unwrap_or(self.0.assumed)
@@ -101,9 +105,9 @@ impl ClientReleases {
         self.with_host(peer, |record| record.show(possible, now));
     }
 
-    /// Notes that the client at `peer` could not decode a response of these releases.
-    pub fn refuse(&self, peer: &str, releases: Releases, now: Mono) {
-        self.with_host(peer, |record| record.refused = Some((releases, now)));
+    /// Notes that the client at `peer` could not decode the response to `method` of these releases.
+    pub fn refuse(&self, peer: &str, method: Method, releases: Releases, now: Mono) {
+        self.with_host(peer, |record| record.refuse(method, releases, now));
     }
 
     fn with_host(&self, peer: &str, change: impl FnOnce(&mut HostRecord)) {
@@ -173,40 +177,66 @@ impl ClientReleases {
 
 impl HostRecord {
     fn show(&mut self, possible: Releases, now: Mono) {
-        // The next assumption follows this.
-        self.refused = None;
-        // Most connections begin with calls that show little. They are not news if another
-        // connection has shown more.
-        if self.shown.iter().any(|(shown, _)| *shown != possible && shown.without(possible).is_empty()) {
-            return;
-        }
-        self.shown.retain(|(shown, _)| !possible.without(*shown).is_empty());
-        if self.shown.len() == RELEASES_MAX {
+        // These releases have clients here.
+        self.refused = self.refused.map(|(refused, at)| (refused.without(possible), at));
+        self.shown.retain(|(shown, _)| *shown != possible);
+        if self.shown.len() == SHOWN_MAX {
             self.shown.remove(0);
         }
         self.shown.push((possible, now));
     }
 
-    fn assume(&self, assumption: Assumption, now: Mono) -> Option<Release> {
+    fn refuse(&mut self, method: Method, releases: Releases, now: Mono) {
+        if method == Method::ServiceReady {
+            self.refused_handshake = Some((releases, now));
+            return;
+        }
+        let before = self.refused.filter(|(_, at)| now.since(*at) <= REFUSAL_MAX);
+        let before = before.map_or(Releases::NONE, |(before, _)| before);
+        self.refused = Some((before.or(releases), now));
+    }
+
+    fn assume(&mut self, assumption: Assumption, now: Mono) -> Option<Release> {
         let Assumption { method, possible, is_fresh } = assumption;
-        // A client that has just started did not refuse the last response to another call.
-        let may_repeat = !is_fresh || method == Method::ServiceReady;
+        if method == Method::ServiceReady {
+            // A wrong answer ends the client, and after an upgrade, its host has shown only the
+            // release before. So only a client that has just ended counts.
+            let (refused, at) = self.refused_handshake.take()?;
+            return (now.since(at) <= RESTART_MAX).then(|| possible.without(refused).newest())?;
+        }
+        // A client that has just started did not refuse the last response.
         if let Some((refused, at)) = self.refused
-            && may_repeat
+            && !is_fresh
             && now.since(at) <= REFUSAL_MAX
             && !possible.and(refused).is_empty()
         {
-            return possible.without(refused).newest();
+            match possible.without(refused).newest() {
+                Some(other) => return Some(other),
+                // Start again: the refusals are those of several clients.
+                None => self.refused = None,
+            }
         }
-        let both = |(shown, _): &(Releases, Mono)| shown.and(possible);
-        let matching = || self.shown.iter().rev().map(both).filter(|both| !both.is_empty() && *both != possible);
-        // A host with several releases tells nothing about a client that has just started. Its
-        // first call tells 0.3.7 from all others, and a wrong answer ends it: after an upgrade, its
-        // host has shown only the release before.
-        if method == Method::ServiceReady || is_fresh && matching().count() > 1 {
+        if is_fresh && self.has_several(possible) {
             return None;
         }
-        matching().next()?.newest()
+        let narrowed = self.narrow(possible);
+        if narrowed == possible { None } else { narrowed.newest() }
+    }
+
+    /// The releases in `possible` that the latest records leave. A record that contradicts a later
+    /// one does not count.
+    fn narrow(&self, possible: Releases) -> Releases {
+        self.shown.iter().rev().fold(possible, |narrowed, (shown, _)| {
+            let both = narrowed.and(*shown);
+            if both.is_empty() { narrowed } else { both }
+        })
+    }
+
+    /// Whether clients of different releases in `possible` are on the host. They tell nothing about
+    /// a client that has just started.
+    fn has_several(&self, possible: Releases) -> bool {
+        let matching = || self.shown.iter().map(|(shown, _)| shown.and(possible)).filter(|both| !both.is_empty());
+        matching().any(|one| matching().any(|other| one.and(other).is_empty()))
     }
 }
 
@@ -253,33 +283,66 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_shows_less_than_another_is_not_news() {
+    fn records_that_agree_are_combined() {
         let releases = ClientReleases::new(Release::V0_3_12);
+        let only = Releases::only;
+        let set = |all: &[Release]| all.iter().copied().collect::<Releases>();
         releases.show(PEER, Releases::since(Release::V0_3_8), at(0));
         assert_eq!(
             releases.assume(PEER, reads(false), at(1)),
             Release::V0_3_12,
             "it excludes none of the possible ones"
         );
-        releases.show(PEER, Releases::only(Release::V0_3_13), at(2));
+        releases.show(PEER, only(Release::V0_3_13), at(2));
+        // The first calls of a client show little.
         releases.show(PEER, Releases::since(Release::V0_3_8), at(3));
-        assert_eq!(releases.shown(), [("10.0.0.1".to_owned(), vec![Releases::only(Release::V0_3_13)])]);
         assert_eq!(releases.assume(PEER, reads(true), at(4)), Release::V0_3_13);
+        // A client of 0.3.8, then one of 0.3.9, twice. The put is on another connection than the
+        // mount.
+        let puts = [Release::V0_3_8, Release::V0_3_9, Release::V0_3_10];
+        let put = Assumption { method: Method::PutStart, possible: set(&puts), is_fresh: false };
+        let mounted = [Release::V0_3_9, Release::V0_3_10, Release::V0_3_10_2, Release::V0_3_11];
+        for round in 0..2 {
+            releases.show(PEER, only(Release::V0_3_8), at(10 * round + 10));
+            assert_eq!(releases.assume(PEER, put, at(10 * round + 11)), Release::V0_3_8);
+            releases.show(PEER, set(&mounted), at(10 * round + 12));
+            assert_eq!(releases.assume(PEER, put, at(10 * round + 13)), Release::V0_3_10);
+            releases.show(PEER, set(&puts[1..]), at(10 * round + 14));
+        }
+    }
+
+    #[test]
+    fn refusals_add_up_until_a_release_is_left() {
+        let releases = ClientReleases::new(Release::LATEST);
+        let possible = Releases::ALL.without(Releases::since(Release::V0_3_12));
+        let mut assumption = Assumption { method: Method::GetReplicaList, possible, is_fresh: true };
+        for _ in 0..2 {
+            let mut tried = Vec::new();
+            for second in 0..5 {
+                let release = releases.assume(PEER, assumption, at(second));
+                let refused = Method::GetReplicaList.releases_with_response_of(release);
+                releases.refuse(PEER, Method::GetReplicaList, refused, at(second));
+                assumption.is_fresh = false;
+                tried.push(release);
+            }
+            let order = [Release::V0_3_11, Release::V0_3_10_2, Release::V0_3_8, Release::V0_3_7, Release::V0_3_6];
+            assert_eq!(tried, order);
+        }
     }
 
     #[test]
     fn the_call_after_a_refusal_is_answered_as_another_release() {
         let releases = ClientReleases::new(Release::LATEST);
-        releases.refuse(PEER, Releases::since(Release::V0_3_13), at(0));
+        releases.refuse(PEER, Method::GetReplicaList, Releases::since(Release::V0_3_13), at(0));
         assert_eq!(releases.assume(PEER, reads(false), at(1)), Release::V0_3_12);
         // Another client has started.
         assert_eq!(releases.assume(PEER, reads(true), at(1)), Release::LATEST);
         assert_eq!(releases.assume(PEER, reads(false), at(100)), Release::LATEST);
         let handshake =
             Assumption { method: Method::ServiceReady, possible: Releases::since(Release::V0_3_7), is_fresh: true };
-        releases.refuse(PEER, Releases::since(Release::V0_3_8), at(200));
+        releases.refuse(PEER, Method::ServiceReady, Releases::since(Release::V0_3_8), at(200));
         assert_eq!(releases.assume(PEER, handshake, at(201)), Release::V0_3_7);
-        releases.refuse(PEER, Releases::only(Release::V0_3_7), at(202));
+        releases.refuse(PEER, Method::ServiceReady, Releases::only(Release::V0_3_7), at(202));
         assert_eq!(releases.assume(PEER, handshake, at(203)), Release::LATEST);
         releases.show(PEER, Releases::only(Release::V0_3_7), at(204));
         assert_eq!(releases.assume(PEER, handshake, at(205)), Release::LATEST, "the client may be upgraded");
