@@ -67,7 +67,7 @@ pub(super) enum StatusCaveat {
     #[error("this standby cannot be promoted without loss: {0}")]
     NotPromotable(String),
     #[error(
-        "{host}: {} for {method} cannot be decoded{}. Its client may be newer than this mcctl; see docs/TROUBLESHOOTING.md, release",
+        "{host}: {} for {method} cannot be decoded{}. Its client may be newer than this mcctl; see the section on requests of an unknown release in docs/TROUBLESHOOTING.md",
         counted(*.requests, "request"),
         if .release.is_empty() { String::new() } else { format!("; its other calls are those of {}", escaped(.release)) }
     )]

@@ -205,7 +205,7 @@ impl<E: Env> AdminService for AdminApi<E> {
         text.push_str(&heartbeat_exposition(self.heartbeat_age_max()));
         text.push_str(&latency_exposition(&self.view.rpc_latency()));
         if let Some(releases) = self.view.client_releases() {
-            text.push_str(&release_exposition(releases));
+            text.push_str(&release_exposition(releases, self.env.now()));
         }
         text.push_str(&tenant_exposition(&self.view.tenants()));
         if let Some(data) = self.view.data() {
@@ -251,7 +251,8 @@ impl<E: Env> AdminService for AdminApi<E> {
                 expires_ms: Some(milliseconds(heartbeat.expires_in)),
             })
             .collect();
-        let (hosts, unknown_requests) = self.view.client_releases().map(release_report).unwrap_or_default();
+        let (hosts, unknown_requests) =
+            self.view.client_releases().map(|releases| release_report(releases, self.env.now())).unwrap_or_default();
         ClientHeartbeats { schema: ClientHeartbeats::SCHEMA.to_owned(), clients, hosts, unknown_requests }
     }
 

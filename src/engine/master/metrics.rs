@@ -446,20 +446,17 @@ pub fn exposition<'a>(
     out.0
 }
 
-/// Renders the objects of each tenant but the default one, without those beyond [`TENANTS_MAX`].
+/// Renders the objects of each tenant but the default one.
 pub(super) fn tenant_exposition(tenants: &[(Vec<u8>, TenantUsage)]) -> String {
     let mut out = ExpositionText(String::new());
     let [keys, bytes] = ["mcctl_master_tenant_keys", "mcctl_master_tenant_bytes"];
-    let named = || tenants.iter().take(TENANTS_MAX).map(|(tenant, usage)| (String::from_utf8_lossy(tenant), usage));
+    let named = || tenants.iter().map(|(tenant, usage)| (String::from_utf8_lossy(tenant), usage));
     out.head(keys, "Objects of a tenant, without the default tenant", "gauge");
     named().for_each(|(tenant, usage)| out.labelled(keys, "tenant", &tenant, usage.keys));
     out.head(bytes, "Size of a tenant's objects, without the default tenant", "gauge");
     named().for_each(|(tenant, usage)| out.labelled(bytes, "tenant", &tenant, usage.bytes));
     out.0
 }
-
-/// Maximum number of tenants in the metrics.
-const TENANTS_MAX: usize = 1000;
 
 /// Renders how long RPC calls took, for the methods that were called.
 pub(super) fn latency_exposition(by_method: &[(Method, LatencySnapshot)]) -> String {

@@ -11,6 +11,19 @@ use hashbrown::HashMap;
 use crate::slots::OwnerSlot;
 use mcctl_base::ClientId;
 
+/// The first half of the ids of clients whose calls contain none.
+const UNNAMED: u64 = u64::from_be_bytes(*b"no id   ");
+
+/// The id of the clients of a host whose calls contain none, which are those before 0.3.8.
+pub(super) fn unnamed_client(host: u64) -> ClientId {
+    ClientId(UNNAMED, host)
+}
+
+/// Whether several clients may have this id.
+pub(super) fn is_unnamed(client: ClientId) -> bool {
+    client.0 == UNNAMED
+}
+
 /// Reference-counted writer ids. The count is the number of objects that the writer is writing.
 #[derive(Debug)]
 pub(super) struct OwnerTable {

@@ -11,6 +11,7 @@ use crate::alloc::placement::{self, PlacementRequest, Strategy};
 use crate::config::StorePolicy;
 use crate::eviction::index::PendingPin;
 use crate::object::OBJECTS_MAX;
+use crate::owner::is_unnamed;
 use crate::record::buffer::RepeatedCall;
 use crate::record::clock::ChangeTimes;
 use crate::record::{MasterRecord, ObjectContent, ReplicaList, remaining_ms};
@@ -157,7 +158,10 @@ impl MasterState {
                 self.repeat(RepeatedCall { needs_sync: false, needs_standby: false });
                 return Err(MasterRefusal::ObjectExists);
             };
-            if started + self.policy.put_discard_after >= now {
+            // Of two clients without ids, one could end the write of the other. Upstream's masters
+            // for these clients do not discard writes either.
+            let is_named = !is_unnamed(self.owners.id(object.owner));
+            if !is_named || started + self.policy.put_discard_after >= now {
                 return Err(MasterRefusal::ObjectExists);
             }
             inherited.restarts = self.owners.id(object.owner) == by.client;

@@ -13,6 +13,8 @@ use mcctl_wire::types::{ObjectMeta, Tenant};
 
 /// Separates the tenant from the key.
 const SEPARATOR: u8 = 0;
+/// Maximum number of tenants in the metrics.
+pub(crate) const TENANTS_MAX: usize = 1000;
 /// Maximum length of a tenant's name, in bytes.
 const TENANT_BYTES_MAX: usize = 255;
 /// A key that no object has.
@@ -29,15 +31,17 @@ impl<'a> TenantKeys<'a> {
     /// The keys of `tenant`; an empty name is the default tenant.
     ///
     /// # Errors
-    /// `BadTenant` for a name that is too long, starts with `_`, or contains a control byte. The
-    /// first two rules are upstream's.
+    /// `BadTenant` for a name that is too long, starts with `_`, contains a control byte, or is not
+    /// UTF-8. Upstream refuses `_` and control bytes.
     pub(crate) fn of(tenant: Tenant<'a>) -> Result<TenantKeys<'a>, MasterRefusal> {
         let Tenant(Text(name)) = tenant;
         if name.is_empty() || tenant == Tenant::DEFAULT {
             return Ok(TenantKeys::DEFAULT);
         }
-        let is_valid =
-            name.len() <= TENANT_BYTES_MAX && !name.starts_with(b"_") && !name.iter().any(u8::is_ascii_control);
+        let is_valid = name.len() <= TENANT_BYTES_MAX
+            && !name.starts_with(b"_")
+            && !name.iter().any(u8::is_ascii_control)
+            && std::str::from_utf8(name).is_ok();
         if is_valid { Ok(TenantKeys(Some(name))) } else { Err(MasterRefusal::BadTenant) }
     }
 
@@ -107,7 +111,10 @@ impl TenantUsages {
     #[inline]
     pub(crate) fn add(&mut self, name: &[u8], bytes: u64) {
         if let (Some(tenant), _) = split(name) {
-            let usage = self.0.entry(tenant.into()).or_default();
+            if !self.0.contains_key(tenant) {
+                self.0.insert(tenant.into(), TenantUsage::default());
+            }
+            let usage = self.0.get_mut(tenant).expect("it was inserted");
             usage.keys += 1;
             usage.bytes += bytes;
         }

@@ -20,7 +20,7 @@ mod probe;
 pub mod types;
 pub mod withdrawal;
 
-pub use client_release::{Assumption, ClientRelease};
+pub use client_release::{Assumption, ClientRelease, RefusedResponse};
 pub use layout::MethodLayout;
 pub use mcctl_base::upstream::{Release, Releases};
 pub use method::{MasterApi, MasterCalls, Method};

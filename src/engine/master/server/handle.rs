@@ -13,7 +13,7 @@ use crate::metrics::{MasterCounters, MasterGauges};
 use crate::remove::ObjectWalk;
 use crate::server::shared::MasterShared;
 use crate::state::MasterState;
-use crate::tenant::{TenantKeys, TenantUsage};
+use crate::tenant::{TENANTS_MAX, TenantKeys, TenantUsage};
 use crate::view::{
     AdminView, DataView, HaView, HeartbeatView, LeaderView, RemovedSlice, ReplicaView, RunState, SegmentView,
     ServiceView,
@@ -166,7 +166,9 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn tenants(&self) -> Vec<(Vec<u8>, TenantUsage)> {
-        self.read(|state, _| state.tenants().map(|(tenant, usage)| (tenant.to_vec(), usage)).collect())
+        self.read(|state, _| {
+            state.tenants().take(TENANTS_MAX).map(|(tenant, usage)| (tenant.to_vec(), usage)).collect()
+        })
     }
 
     fn commit(&self, receipt: Receipt) -> Option<CommitWait<'_>> {

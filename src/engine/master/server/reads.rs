@@ -13,6 +13,8 @@ pub(super) fn is_read(method: Method) -> bool {
             | Method::GetStorageConfig
             | Method::ExistKey
             | Method::BatchExistKey
+            | Method::ProbeKey
+            | Method::BatchProbeKey
             | Method::GetReplicaList
             | Method::BatchGetReplicaList
             | Method::GetReplicaListByRegex

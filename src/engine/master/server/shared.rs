@@ -21,6 +21,7 @@ use crate::call::MasterCall;
 use crate::call::access::StateAccess;
 use crate::effect::{Effects, StateEffect};
 use crate::metrics::MasterCounters;
+use crate::owner;
 use crate::restarted_writes::ConnectionId;
 use crate::server::effect_log::log_effect;
 use crate::server::ha::{HaDisk, HaHub, NOT_SERVING};
@@ -48,9 +49,6 @@ const LONG_LOCK: Duration = Duration::from_micros(500);
 
 /// Maximum age of a thread's processor-time reading.
 const CPU_MARK_INTERVAL: Duration = Duration::from_micros(250);
-
-/// The first half of the ids of clients whose calls contain none.
-const UNNAMED_CLIENT: u64 = u64::from_be_bytes(*b"no id   ");
 
 thread_local! {
     /// The time of the last reading of the thread's processor time, and its value.
@@ -328,7 +326,7 @@ impl<E: Env> StateAccess for LockedAccess<'_, E> {
 
     fn unnamed_client(&self) -> ClientId {
         let host = self.peer.map(|peer| peer.rsplit_once(':').map_or(peer, |(host, _)| host));
-        ClientId(UNNAMED_CLIENT, FixedState::default().hash_one(host))
+        owner::unnamed_client(FixedState::default().hash_one(host))
     }
 
     fn yield_to_waiters(&mut self) {

@@ -394,3 +394,19 @@ fn revoking_an_upsert_of_an_unread_object_frees_its_memory() {
     assert_eq!(m.revoke(A, "k"), Ok(()));
     assert!(m.start(A, "other", 600).is_ok());
 }
+
+#[test]
+fn a_write_of_a_client_without_an_id_is_not_discarded_for_another_one() {
+    let mut m = Master::of(MIB);
+    let unnamed = crate::owner::unnamed_client(1);
+    m.state.extend_client_deadlines(Duration::from_secs(700));
+    assert!(m.start(unnamed, "k", 100).is_ok());
+    m.pass(m.state.policy().put_discard_after * 2);
+    assert_eq!(m.start(unnamed, "k", 100), Err(ErrorCode::OBJECT_ALREADY_EXISTS), "it may be another client");
+    assert_eq!(m.end(unnamed, "k"), Ok(()));
+    // A named client's write is discarded.
+    assert!(m.start(A, "named", 100).is_ok());
+    m.pass(m.state.policy().put_discard_after * 2);
+    assert!(m.start(unnamed, "named", 100).is_ok());
+    assert_eq!(m.end(A, "named"), Err(ErrorCode::ILLEGAL_CLIENT));
+}

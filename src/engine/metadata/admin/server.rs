@@ -186,8 +186,8 @@ async fn step_down(service: &impl AdminService) -> Response {
     json(if done.success { StatusCode::OK } else { StatusCode::CONFLICT }, &done)
 }
 
-/// Removes all objects. Leased objects are removed only with `?force=true`. All tenants share one
-/// store, so `tenant_id` is ignored, as in upstream without multi-tenancy.
+/// Removes all objects. Leased objects are removed only with `?force=true`. With `tenant_id`, only
+/// those of this tenant are removed.
 async fn remove_all(service: &impl AdminService, request: &HttpRequest) -> Response {
     let tenant = request.param("tenant_id").map(decode);
     match service.remove_all(request.param("force") == Some("true"), tenant.as_deref()).await {

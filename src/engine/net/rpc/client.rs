@@ -296,14 +296,19 @@ impl<E: Env> RpcClient<E> {
     }
 
     /// Sends a call to the leader, again after a failure if that is safe, within the call timeout.
-    async fn exchange_with_leader(&self, method: Method, body: &[u8]) -> Result<RpcAnswer, CallError> {
+    async fn exchange_with_leader(
+        &self,
+        method: Method,
+        body: &[u8],
+        is_idempotent: bool,
+    ) -> Result<RpcAnswer, CallError> {
         let RpcClientInner { env, server, timeouts, .. } = &*self.0;
         let end = env.now() + timeouts.call;
         loop {
             let leader = server.now();
             let error = match self.exchange(method, body, end.since(env.now())).await {
                 Err(error @ (CallError::TooLarge { .. } | CallError::Timeout { .. })) => return Err(error),
-                Err(error) if error.is_unsent() || method.is_idempotent() => error,
+                Err(error) if error.is_unsent() || is_idempotent => error,
                 done => return done,
             };
             let left = end.since(env.now());
@@ -319,9 +324,9 @@ impl<E: Env> RpcClient<E> {
 
 impl<E: Env> RpcClient<E> {
     /// Sends a call, and returns the response or RPC error.
-    async fn answer(&self, method: Method, body: &[u8]) -> Result<RpcAnswer, CallError> {
+    async fn answer(&self, method: Method, body: &[u8], is_idempotent: bool) -> Result<RpcAnswer, CallError> {
         match self.0.server.changes() {
-            true => self.exchange_with_leader(method, body).await,
+            true => self.exchange_with_leader(method, body, is_idempotent).await,
             false => self.exchange(method, body, self.0.timeouts.call).await,
         }
     }
@@ -330,7 +335,8 @@ impl<E: Env> RpcClient<E> {
     async fn find_release(&self) -> Result<Release, CallError> {
         let mut probe = ReleaseProbe::default();
         while let Some((method, body)) = probe.request()? {
-            let (error, answer) = self.answer(method, &body).await?;
+            // The calls change nothing.
+            let (error, answer) = self.answer(method, &body, true).await?;
             match error {
                 RpcErrc::OK => probe.answer(method, &answer),
                 RpcErrc::INVALID_RPC_ARGUMENTS | RpcErrc::FUNCTION_NOT_REGISTERED => probe.refuse(method),
@@ -376,7 +382,7 @@ impl<E: Env> Channel for RpcClient<E> {
     }
 
     async fn call(&self, method: Method, body: Vec<u8>) -> Result<Bytes, CallError> {
-        let (error, body) = self.answer(method, &body).await?;
+        let (error, body) = self.answer(method, &body, method.is_idempotent()).await?;
         if error == RpcErrc::OK { Ok(body) } else { Err(self.remote_error(method, error, &body)) }
     }
 }

@@ -147,7 +147,11 @@ pub(super) async fn serve<E: Env, S: RpcService>(
     loop {
         let read = match (input.is_empty(), shared.idle_timeout) {
             (true, None) => stream.read_buf(&mut input).await,
-            (true, Some(limit)) => deadline(&shared.env, limit, stream.read_buf(&mut input)).await.unwrap_or(Ok(0)),
+            (true, Some(limit)) => match deadline(&shared.env, limit, stream.read_buf(&mut input)).await {
+                Ok(read) => read,
+                // The server closes the connection, not the client.
+                Err(_) => return,
+            },
             (false, idle) => {
                 let now = shared.env.now();
                 let since = *unfinished_since.get_or_insert(now);
@@ -161,14 +165,14 @@ pub(super) async fn serve<E: Env, S: RpcService>(
         };
         if !matches!(read, Ok(1..)) {
             if matches!(read, Ok(0)) && input.is_empty() {
-                client.end(shared.env.recent());
+                client.end(shared.env.now());
             }
             return;
         }
-        client.read(shared.env.recent());
         // When the buffered requests were received. Requests that arrive while an earlier one waits
         // count from the arrival of that one.
         let mut received_at = shared.env.now();
+        client.read(received_at);
         loop {
             let buffered = input.len();
             let (next, receipt) = match answer_buffered(&shared, &mut input, &mut output, &mut answered, &mut client) {
@@ -251,7 +255,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                     output = answer;
                     answer_share = permit;
                     match decode_error {
-                        Some(error) => client.report(method, &error),
+                        Some(error) => client.report(method, &error, shared.env.recent()),
                         None => shared.latency.record(worker, method, 1, shared.env.now().since(received_at)),
                     }
                 }
@@ -389,7 +393,7 @@ fn answer_buffered<E: Env, S: RpcService>(
             Some(method) => match client.layout(method, body, shared.env.recent()) {
                 Err(error) => {
                     frame::put_error(output, header.seq, RpcErrc::INVALID_RPC_ARGUMENTS, INVALID_ARGUMENTS);
-                    client.report(method, &error);
+                    client.report(method, &error, shared.env.recent());
                 }
                 Ok(layout) if service.is_long(method) && shared.long_calls.is_some() => {
                     let call = LongCall { method, layout, seq: header.seq, body: body.to_vec() };
@@ -403,7 +407,7 @@ fn answer_buffered<E: Env, S: RpcService>(
                             answered.add(method);
                             receipt.merge(call);
                         }
-                        Err(error) => client.report(method, &error),
+                        Err(error) => client.report(method, &error, shared.env.recent()),
                     }
                 }
             },

@@ -28,36 +28,37 @@ impl ConnectionClient {
         now: Mono,
     ) -> Result<&'static MethodLayout, DecodeError> {
         let before = self.release.possible();
-        let layout =
-            self.release.layout(method, body, |assumption| self.releases.assume(&self.peer, assumption, now))?;
+        let layout = self
+            .release
+            .layout(method, body, milliseconds(now), |assumption| self.releases.assume(&self.peer, assumption, now))?;
         if self.release.possible() != before {
             self.releases.show(&self.peer, self.release.possible(), now);
         }
         Ok(layout)
     }
 
-    /// Bytes were received: the client has decoded the last response.
+    /// Bytes were received.
     #[inline]
     pub(super) fn read(&mut self, now: Mono) {
-        if self.release.confirm() {
+        if self.release.confirm(milliseconds(now)) {
             self.releases.show(&self.peer, self.release.possible(), now);
         }
     }
 
     /// The client has closed the connection.
     pub(super) fn end(&self, now: Mono) {
-        if let Some((method, refused)) = self.release.refused() {
-            self.releases.refuse(&self.peer, method, refused, now);
-            let method = method.name();
-            tracing::debug!(peer = self.peer, method, %refused, "connection closed after a response for these releases");
+        if let Some(refused) = self.release.refused(milliseconds(now)) {
+            self.releases.refuse(&self.peer, refused, now);
+            let method = refused.method.name();
+            tracing::debug!(peer = self.peer, method, refused = %refused.releases, "connection closed after a response for these releases");
         }
     }
 
     /// Counts a request that cannot be decoded, and logs the first one of a host to each method,
     /// because a client from an unknown release causes the same error on every call.
-    pub(super) fn report(&self, method: Method, error: &DecodeError) {
+    pub(super) fn report(&self, method: Method, error: &DecodeError, now: Mono) {
         let possible = self.release.possible();
-        if self.releases.count_unknown(&self.peer, method, error, possible) {
+        if self.releases.count_unknown(&self.peer, method, error, possible, now) {
             tracing::warn!(
                 peer = self.peer,
                 method = method.name(),
@@ -68,4 +69,8 @@ impl ConnectionClient {
             );
         }
     }
+}
+
+fn milliseconds(now: Mono) -> u64 {
+    u64::try_from(now.since(Mono::ZERO).as_millis()).unwrap_or(u64::MAX)
 }

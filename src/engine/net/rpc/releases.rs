@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use mcctl_base::Mono;
 use mcctl_wire::pack::{DecodeError, DecodeFault};
-use mcctl_wire::{Assumption, Method, Release, Releases};
+use mcctl_wire::{Assumption, Method, RefusedResponse, Release, Releases};
 
 /// Maximum number of hosts. Beyond it, the host that was heard of least recently is forgotten.
 const HOSTS_MAX: usize = 8192;
@@ -23,8 +23,13 @@ const SHOWN_MAX: usize = 8;
 const REFUSAL_MAX: Duration = Duration::from_secs(5);
 /// The same for a client that could not decode the handshake: a supervisor restarts it.
 const RESTART_MAX: Duration = Duration::from_secs(60);
-/// Maximum number of combinations of host and method whose unknown requests are listed.
+/// Maximum number of combinations of host and method whose unknown requests are listed. Beyond it,
+/// the oldest one is dropped.
 const UNKNOWN_MAX: usize = 256;
+/// Unknown requests are listed for this long after the last one.
+const UNKNOWN_KEPT: Duration = Duration::from_secs(3600);
+/// What a host has shown is listed for this long.
+const SHOWN_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// The releases of a server's clients. Clones share the records.
 #[derive(Clone, Debug)]
@@ -51,6 +56,8 @@ struct HostRecord {
     shown: Vec<(Releases, Mono)>,
     /// The releases whose responses clients have refused, and the time of the last refusal.
     refused: Option<(Releases, Mono)>,
+    /// Number of these refusals.
+    refusals: u32,
     /// The same for the response to the handshake, until the next handshake.
     refused_handshake: Option<(Releases, Mono)>,
 }
@@ -69,6 +76,8 @@ pub struct UnknownRequests {
     pub host: String,
     pub method: Method,
     pub count: u64,
+    /// The time of the last one.
+    pub last: Mono,
     /// The type hash of the last one; 0 if it was too short.
     pub hash: u32,
     /// The releases that the host's other requests show; empty if they show none.
@@ -105,9 +114,9 @@ impl ClientReleases {
         self.with_host(peer, |record| record.show(possible, now));
     }
 
-    /// Notes that the client at `peer` could not decode the response to `method` of these releases.
-    pub fn refuse(&self, peer: &str, method: Method, releases: Releases, now: Mono) {
-        self.with_host(peer, |record| record.refuse(method, releases, now));
+    /// Notes that the client at `peer` could not decode a response.
+    pub fn refuse(&self, peer: &str, response: RefusedResponse, now: Mono) {
+        self.with_host(peer, |record| record.refuse(response, now));
     }
 
     fn with_host(&self, peer: &str, change: impl FnOnce(&mut HostRecord)) {
@@ -127,15 +136,22 @@ impl ClientReleases {
 
     /// Counts a request of an unknown layout. Returns true for the first one of the host's calls to
     /// this method. `possible` is what the connection has shown.
-    pub fn count_unknown(&self, peer: &str, method: Method, error: &DecodeError, possible: Releases) -> bool {
+    pub fn count_unknown(
+        &self,
+        peer: &str,
+        method: Method,
+        error: &DecodeError,
+        possible: Releases,
+        now: Mono,
+    ) -> bool {
         let host = host(peer);
         let mut records = self.lock();
         records.unknown_count += 1;
         let shown = records.hosts.get(host).and_then(|record| record.shown.last()).map(|(shown, _)| *shown);
-        let is_full = records.unknown.len() >= UNKNOWN_MAX;
         let key = (host.to_owned(), method);
-        if is_full && !records.unknown.contains_key(&key) {
-            return false;
+        if records.unknown.len() >= UNKNOWN_MAX && !records.unknown.contains_key(&key) {
+            let oldest = records.unknown.iter().min_by_key(|(_, found)| found.last).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| records.unknown.remove(&oldest));
         }
         let hash = if let DecodeFault::Hash { found, .. } = error.fault { found } else { 0 };
         let known = if possible == Releases::ALL { shown.unwrap_or(Releases::NONE) } else { possible };
@@ -143,10 +159,12 @@ impl ClientReleases {
             host: host.clone(),
             method: *method,
             count: 0,
+            last: now,
             hash,
             probable: known,
         });
         entry.count += 1;
+        entry.last = now;
         entry.hash = hash;
         entry.probable = known;
         entry.count == 1
@@ -157,15 +175,19 @@ impl ClientReleases {
         self.lock().unknown_count
     }
 
-    /// The requests of an unknown layout, by host and method.
-    pub fn unknown(&self) -> Vec<UnknownRequests> {
-        self.lock().unknown.values().cloned().collect()
+    /// The requests of an unknown layout in the last hour, by host and method.
+    pub fn unknown(&self, now: Mono) -> Vec<UnknownRequests> {
+        let records = self.lock();
+        records.unknown.values().filter(|found| now.since(found.last) <= UNKNOWN_KEPT).cloned().collect()
     }
 
-    /// What clients have shown, by host, the latest last.
-    pub fn shown(&self) -> Vec<(String, Vec<Releases>)> {
+    /// What clients have shown in the last day, by host, the latest last.
+    pub fn shown(&self, now: Mono) -> Vec<(String, Vec<Releases>)> {
         let records = self.lock();
-        let shown = |record: &HostRecord| record.shown.iter().map(|(releases, _)| *releases).collect();
+        let shown = |record: &HostRecord| {
+            let kept = record.shown.iter().filter(|(_, at)| now.since(*at) <= SHOWN_KEPT);
+            kept.map(|(releases, _)| *releases).collect()
+        };
         let mut all: Vec<(String, Vec<Releases>)> =
             records.hosts.iter().map(|(host, record)| (host.clone(), shown(record))).collect();
         drop(records);
@@ -186,14 +208,25 @@ impl HostRecord {
         self.shown.push((possible, now));
     }
 
-    fn refuse(&mut self, method: Method, releases: Releases, now: Mono) {
+    fn refuse(&mut self, response: RefusedResponse, now: Mono) {
+        let RefusedResponse { method, releases, is_fresh } = response;
         if method == Method::ServiceReady {
             self.refused_handshake = Some((releases, now));
             return;
         }
+        // A client of this release that has read one object and ended.
+        if is_fresh && self.is_proven(releases) {
+            return;
+        }
         let before = self.refused.filter(|(_, at)| now.since(*at) <= REFUSAL_MAX);
         let before = before.map_or(Releases::NONE, |(before, _)| before);
+        self.refusals = if before.is_empty() { 1 } else { self.refusals + 1 };
         self.refused = Some((before.or(releases), now));
+    }
+
+    /// Whether a client on the host has one of these releases.
+    fn is_proven(&self, releases: Releases) -> bool {
+        self.shown.iter().any(|(shown, _)| shown.without(releases).is_empty())
     }
 
     fn assume(&mut self, assumption: Assumption, now: Mono) -> Option<Release> {
@@ -204,11 +237,13 @@ impl HostRecord {
             let (refused, at) = self.refused_handshake.take()?;
             return (now.since(at) <= RESTART_MAX).then(|| possible.without(refused).newest())?;
         }
-        // A client that has just started did not refuse the last response.
+        // A client that has just started did not refuse the last response. One refusal proves less
+        // than what the host has shown, if that is one release.
         if let Some((refused, at)) = self.refused
             && !is_fresh
             && now.since(at) <= REFUSAL_MAX
             && !possible.and(refused).is_empty()
+            && (self.refusals > 1 || !self.is_proven(refused) || self.has_several(possible))
         {
             match possible.without(refused).newest() {
                 Some(other) => return Some(other),
@@ -253,6 +288,27 @@ mod tests {
 
     fn at(seconds: u64) -> Mono {
         Mono::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn response(method: Method, releases: Releases) -> RefusedResponse {
+        RefusedResponse { method, releases, is_fresh: false }
+    }
+
+    #[test]
+    fn a_client_that_ends_after_a_read_does_not_change_what_its_host_has_shown() {
+        let releases = ClientReleases::new(Release::LATEST);
+        let newest = Releases::since(Release::V0_3_13);
+        releases.show(PEER, newest, at(0));
+        for second in 1..5 {
+            let ended = RefusedResponse { is_fresh: true, ..response(Method::GetReplicaList, newest) };
+            releases.refuse(PEER, ended, at(second));
+            assert_eq!(releases.assume(PEER, reads(false), at(second)), Release::LATEST);
+        }
+        // A connection of an older client that only reads, twice.
+        for (second, release) in [(5, Release::LATEST), (6, Release::V0_3_12)] {
+            releases.refuse(PEER, response(Method::GetReplicaList, newest), at(second));
+            assert_eq!(releases.assume(PEER, reads(false), at(second)), release);
+        }
     }
 
     fn reads(is_fresh: bool) -> Assumption {
@@ -321,7 +377,7 @@ mod tests {
             for second in 0..5 {
                 let release = releases.assume(PEER, assumption, at(second));
                 let refused = Method::GetReplicaList.releases_with_response_of(release);
-                releases.refuse(PEER, Method::GetReplicaList, refused, at(second));
+                releases.refuse(PEER, response(Method::GetReplicaList, refused), at(second));
                 assumption.is_fresh = false;
                 tried.push(release);
             }
@@ -333,16 +389,16 @@ mod tests {
     #[test]
     fn the_call_after_a_refusal_is_answered_as_another_release() {
         let releases = ClientReleases::new(Release::LATEST);
-        releases.refuse(PEER, Method::GetReplicaList, Releases::since(Release::V0_3_13), at(0));
+        releases.refuse(PEER, response(Method::GetReplicaList, Releases::since(Release::V0_3_13)), at(0));
         assert_eq!(releases.assume(PEER, reads(false), at(1)), Release::V0_3_12);
         // Another client has started.
         assert_eq!(releases.assume(PEER, reads(true), at(1)), Release::LATEST);
         assert_eq!(releases.assume(PEER, reads(false), at(100)), Release::LATEST);
         let handshake =
             Assumption { method: Method::ServiceReady, possible: Releases::since(Release::V0_3_7), is_fresh: true };
-        releases.refuse(PEER, Method::ServiceReady, Releases::since(Release::V0_3_8), at(200));
+        releases.refuse(PEER, response(Method::ServiceReady, Releases::since(Release::V0_3_8)), at(200));
         assert_eq!(releases.assume(PEER, handshake, at(201)), Release::V0_3_7);
-        releases.refuse(PEER, Method::ServiceReady, Releases::only(Release::V0_3_7), at(202));
+        releases.refuse(PEER, response(Method::ServiceReady, Releases::only(Release::V0_3_7)), at(202));
         assert_eq!(releases.assume(PEER, handshake, at(203)), Release::LATEST);
         releases.show(PEER, Releases::only(Release::V0_3_7), at(204));
         assert_eq!(releases.assume(PEER, handshake, at(205)), Release::LATEST, "the client may be upgraded");
@@ -354,7 +410,7 @@ mod tests {
         for index in 0..HOSTS_MAX as u64 + 10 {
             releases.show(&format!("host-{index}:1"), Releases::only(Release::V0_3_9), at(index));
         }
-        let shown = releases.shown();
+        let shown = releases.shown(at(HOSTS_MAX as u64));
         assert_eq!(shown.len(), HOSTS_MAX);
         assert!(!shown.iter().any(|(host, _)| host == "host-0"));
     }
@@ -364,13 +420,14 @@ mod tests {
         let releases = ClientReleases::new(Release::LATEST);
         let error = DecodeError::from(DecodeFault::Hash { found: 7, expected: 8 });
         releases.show(PEER, Releases::only(Release::V0_3_13), at(0));
-        assert!(releases.count_unknown(PEER, Method::PutStart, &error, Releases::ALL));
-        assert!(!releases.count_unknown("10.0.0.1:4001", Method::PutStart, &error, Releases::ALL));
-        assert!(releases.count_unknown(PEER, Method::PutEnd, &error, Releases::only(Release::V0_3_9)));
-        let found = releases.unknown();
+        assert!(releases.count_unknown(PEER, Method::PutStart, &error, Releases::ALL, at(1)));
+        assert!(!releases.count_unknown("10.0.0.1:4001", Method::PutStart, &error, Releases::ALL, at(1)));
+        assert!(releases.count_unknown(PEER, Method::PutEnd, &error, Releases::only(Release::V0_3_9), at(2)));
+        let found = releases.unknown(at(3600));
         let [start, end] = &found[..] else { panic!("{found:?}") };
         assert_eq!((start.count, start.hash, start.probable), (2, 7, Releases::only(Release::V0_3_13)));
         assert_eq!(end.probable, Releases::only(Release::V0_3_9));
         assert_eq!(releases.unknown_count(), 3);
+        assert_eq!(releases.unknown(at(3602)).len(), 1, "the put is older than an hour");
     }
 }

@@ -166,7 +166,7 @@ fn the_release_of_a_captured_client_is_found() {
         for (_, frame) in frames(&fixture(release, name)).into_iter().filter(|(is_request, _)| *is_request) {
             let header = RequestHeader::decode(frame[..REQUEST_HEADER_BYTES].try_into().unwrap()).unwrap();
             if let Some(method) = Method::from_id(header.function_id) {
-                client.layout(method, &frame[REQUEST_HEADER_BYTES..], |_| release).expect("a known layout");
+                client.layout(method, &frame[REQUEST_HEADER_BYTES..], 0, |_| release).expect("a known layout");
             }
         }
         assert!(client.possible().contains(release) && client.possible().iter().count() <= 3, "{release}: {client:?}");

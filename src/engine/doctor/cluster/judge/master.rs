@@ -10,7 +10,7 @@ use mcctl_base::check::{CheckStatus, Finding, Severity};
 use mcctl_base::text::counted;
 use mcctl_base::time::RoundedDuration;
 use mcctl_base::upstream::PROTOCOL_VERSION;
-use mcctl_wire::Release;
+use mcctl_wire::{Release, Releases};
 
 /// Minimum number of keys whose loss is reported.
 const KEYS_WORTH: f64 = 1.0;
@@ -271,7 +271,10 @@ pub(super) fn release(facts: &ClusterFacts) -> CheckStatus {
     let is_mcctl = facts.admins.iter().any(|admin| admin.is_mcctl == Some(true));
     CheckStatus::Passed(match facts.rpc.release {
         _ if is_mcctl => format!("mcctl, for clients from {first} to {last}"),
-        Some(release) => format!("{release}; its clients and nodes must have the same release"),
+        Some(release) => {
+            let fit: Releases = Release::ALL.iter().copied().filter(|other| other.works_with(release)).collect();
+            format!("{release}; its clients and nodes must be of {fit}")
+        }
         None => format!("the protocol version is '{version}'"),
     })
 }
