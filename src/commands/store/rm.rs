@@ -25,8 +25,8 @@ pub struct Args {
     /// Remove all objects whose keys contain a match for PATTERN (ECMAScript; anchor with ^ and $)
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["keys", "all"])]
     regex: Option<String>,
-    /// Remove all objects of the default tenant; asks for confirmation on a terminal, otherwise --yes is
-    /// required
+    /// Remove all objects of the default tenant; asks for confirmation on a terminal, otherwise
+    /// --yes is required
     #[arg(long, conflicts_with = "keys")]
     all: bool,
     #[command(flatten)]

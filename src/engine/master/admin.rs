@@ -259,7 +259,7 @@ impl<E: Env> AdminService for AdminApi<E> {
     fn keys(&self, tenant: &[u8]) -> ResponseBody {
         let view = self.view.clone();
         let tenant = tenant.to_vec();
-        // Of an invalid tenant, nothing exists.
+        // An invalid tenant has no objects.
         let mut cursor = TenantKeys::of(Tenant(Text(&tenant))).ok().map(|_| 0);
         let mut page = move || {
             let mut keys = Vec::new();

@@ -245,7 +245,7 @@ fn a_master_that_refuses_puts_has_another_release() {
         (with_admin, without)
     });
     found(&reports.0, "puts-arrive", Severity::Error, "store nothing");
-    found(&reports.1, "master-release", Severity::Error, "is unknown");
+    found(&reports.1, "master-release", Severity::Error, "the master's release");
 }
 
 /// The reports for a master whose admin HTTP lists these segments.

@@ -146,7 +146,7 @@ impl<E: Env> AdminView for MasterHandle<E> {
     }
 
     fn remove_slice(&self, walk: Option<ObjectWalk>, force: bool, tenant: Option<&[u8]>) -> RemovedSlice {
-        // Of an invalid tenant, nothing exists.
+        // An invalid tenant has no objects.
         let tenant = match tenant.map(|tenant| TenantKeys::of(Tenant(Text(tenant)))).transpose() {
             Ok(tenant) => tenant,
             Err(_) => return RemovedSlice { removed: 0, rest: None, receipt: Receipt::default() },

@@ -345,7 +345,7 @@ impl<E: Env> RpcClient<E> {
         }
         let server = self.0.server.to_string();
         tracing::debug!(server, releases = %probe.possible(), "release of the master");
-        // The error of a call to a master of an unknown release says more than one at this place.
+        // With a master of an unknown release, the caller gets the error of its own call.
         Ok(probe.possible().newest().unwrap_or(Release::LATEST))
     }
 

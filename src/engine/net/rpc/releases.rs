@@ -15,7 +15,7 @@ use mcctl_base::Mono;
 use mcctl_wire::pack::{DecodeError, DecodeFault};
 use mcctl_wire::{Assumption, Method, RefusedResponse, Release, Releases};
 
-/// Maximum number of hosts. Beyond it, the host that was heard of least recently is forgotten.
+/// Maximum number of hosts. Beyond it, the host with the oldest record is dropped.
 const HOSTS_MAX: usize = 8192;
 /// Number of different sets of releases remembered per host.
 const SHOWN_MAX: usize = 8;
@@ -267,8 +267,8 @@ impl HostRecord {
         })
     }
 
-    /// Whether clients of different releases in `possible` are on the host. They tell nothing about
-    /// a client that has just started.
+    /// Whether clients of different releases in `possible` are on the host. So the release of a
+    /// client that has just started is open.
     fn has_several(&self, possible: Releases) -> bool {
         let matching = || self.shown.iter().map(|(shown, _)| shown.and(possible)).filter(|both| !both.is_empty());
         matching().any(|one| matching().any(|other| one.and(other).is_empty()))
