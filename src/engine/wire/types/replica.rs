@@ -236,7 +236,10 @@ impl ReplicaLocation {
     /// Appends the location of a replica with this status. A list of replicas leaves out a location
     /// that the release does not know, so it is not written here.
     fn put_in(&self, status: ReplicaStatus, out: &mut PayloadWriter<'_>) {
-        let index = self.kind().and_then(|kind| variant_index(kind, |since| out.has(since)));
+        let index = match self {
+            ReplicaLocation::Memory(_) => Some(0),
+            other => other.kind().and_then(|kind| variant_index(kind, |since| out.has(since))),
+        };
         debug_assert!(index.is_some(), "an unknown kind of replica is left out");
         index.unwrap_or(0).put(out);
         match self {
@@ -281,7 +284,12 @@ impl<'a> Wire<'a> for ReplicaLocation {
         }
     }
 
+    #[inline]
     fn is_known(&self, out: &PayloadWriter<'_>) -> bool {
+        // Almost all replicas are in memory, and every release has these.
+        if matches!(self, ReplicaLocation::Memory(_)) {
+            return true;
+        }
         self.kind().is_some_and(|kind| variant_index(kind, |since| out.has(since)).is_some())
     }
 
