@@ -37,7 +37,7 @@ pub(super) fn release_exposition(releases: &ClientReleases, now: Mono) -> String
     for (release, hosts) in hosts {
         out.labelled(name, "release", &release, hosts);
     }
-    let help = "Requests that belong to no Mooncake release that this master knows";
+    let help = "Requests whose Mooncake release this master does not support";
     out.counter("mcctl_master_unknown_requests_total", help, releases.unknown_count());
     out.0
 }

@@ -107,7 +107,7 @@ pub struct TenantUsage {
 pub(crate) struct TenantUsages(BTreeMap<Box<[u8]>, TenantUsage>);
 
 impl TenantUsages {
-    /// Adds an object.
+    /// Counts an object that was added.
     #[inline]
     pub(crate) fn add(&mut self, name: &[u8], bytes: u64) {
         if let (Some(tenant), _) = split(name) {
@@ -120,7 +120,7 @@ impl TenantUsages {
         }
     }
 
-    /// Removes an object.
+    /// Counts an object that was removed.
     #[inline]
     pub(crate) fn remove(&mut self, name: &[u8], bytes: u64) {
         if let (Some(tenant), _) = split(name)

@@ -43,7 +43,7 @@ struct UnconfirmedResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedResponse {
     pub method: Method,
-    /// The releases for which it was meant.
+    /// The releases that can decode it.
     pub releases: Releases,
     /// Whether the client had just started. It may also have ended on its own.
     pub is_fresh: bool,
@@ -105,7 +105,7 @@ impl ClientRelease {
         let alike = method.releases_with_response_of(self.used);
         if possible.contains(self.used) && possible.without(alike).is_empty() {
             self.possible = possible;
-            return method.layout_in(self.used);
+            return method.require_layout(self.used);
         }
         if possible != self.possible || !possible.contains(self.used) || self.unconfirmed.is_none() {
             self.possible = possible;
@@ -122,7 +122,7 @@ impl ClientRelease {
                 last_ms: now_ms,
             });
         }
-        method.layout_in(self.used)
+        method.require_layout(self.used)
     }
 
     /// Notes that the client has sent another request at `now_ms`. Returns true if that excludes a

@@ -161,11 +161,11 @@ impl Method {
         self.in_all_releases().layouts[release as usize].as_ref()
     }
 
-    /// The same as [`Method::layout`].
+    /// The method's messages in `release`.
     ///
     /// # Errors
     /// The release lacks the method.
-    pub fn layout_in(self, release: Release) -> Result<&'static MethodLayout, DecodeError> {
+    pub fn require_layout(self, release: Release) -> Result<&'static MethodLayout, DecodeError> {
         self.layout(release).ok_or_else(|| DecodeFault::NoMethod { method: self.name(), release }.into())
     }
 

@@ -121,7 +121,7 @@ macro_rules! rpc_methods {
                 let longest = 0usize;
                 $(let longest = longest.max(Wire::longest(&$arg));)*
                 loop {
-                    let layout = Method::$name.layout_in(self.0.release().await?)?;
+                    let layout = Method::$name.require_layout(self.0.release().await?)?;
                     let mut body = Vec::new();
                     layout.encode_request(&mut body, false, longest, |_packer| {
                         $(if_present!(_packer, { Wire::put(&$arg, _packer); } $(since $arg_since)?);)*

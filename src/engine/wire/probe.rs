@@ -44,7 +44,7 @@ impl ReleaseProbe {
             if alike.is_empty() || is_known {
                 continue;
             }
-            return Ok(Some((method, empty_request(method, method.layout_in(release)?))));
+            return Ok(Some((method, empty_request(method, method.require_layout(release)?))));
         }
         Ok(None)
     }
@@ -64,7 +64,7 @@ impl ReleaseProbe {
         self.possible = self.possible.without(method.releases_with_request_of(release));
     }
 
-    /// The releases that the master can have. None: it is none of the known ones.
+    /// The releases that the master can have. Empty: the master is newer, or not a Mooncake master.
     pub fn possible(&self) -> Releases {
         self.possible
     }

@@ -27,7 +27,7 @@ macro_rules! releases {
 }
 
 releases! {
-    /// Without a handshake.
+    /// Its clients send no handshake.
     V0_3_6 "0.3.6.post1";
     V0_3_7 "0.3.7.post2";
     /// Clients require the version of the handshake, which has been `2.0.0` since.
@@ -37,7 +37,7 @@ releases! {
     /// Also 0.3.10.post1, without upserts.
     V0_3_10_2 "0.3.10.post2";
     V0_3_11 "0.3.11.post1";
-    /// With tenants.
+    /// The first release whose calls name a tenant.
     V0_3_12 "0.3.12.post1";
     V0_3_13 "0.3.13.post1";
     /// Its messages may end with fields that 0.3.13 does not have. Peers ignore or omit them.
@@ -45,7 +45,7 @@ releases! {
 }
 
 impl Release {
-    /// The oldest release.
+    /// The oldest release that mcctl supports.
     pub const FIRST: Release = Release::V0_3_6;
     /// The newest release, which peers are assumed to run until their messages show another.
     pub const LATEST: Release = Release::V0_3_14;

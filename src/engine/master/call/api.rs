@@ -33,7 +33,7 @@ macro_rules! write_methods {
             config: ReplicateConfig,
             tenant: Tenant<'a>,
         ) -> Expected<Vec<ReplicaDescriptor>> {
-            let name = TenantKeys::of(tenant).map_err(MasterRefusal::code)?.name(key);
+            let name = write_tenant(tenant)?.name(key);
             self.start(WriteFamily::$family, client_id, Text(&name), slice_length.0, &config)
         }
 
@@ -44,7 +44,7 @@ macro_rules! write_methods {
             replica_type: ReplicaType,
             tenant: Tenant<'a>,
         ) -> Expected<()> {
-            let name = TenantKeys::of(tenant).map_err(MasterRefusal::code)?.name(object.key);
+            let name = write_tenant(tenant)?.name(object.key);
             let object = ObjectMeta { key: Text(&name), ..object };
             self.end(client_id, &object, replica_type)
         }
@@ -56,7 +56,7 @@ macro_rules! write_methods {
             replica_type: ReplicaType,
             tenant: Tenant<'a>,
         ) -> Expected<()> {
-            let name = TenantKeys::of(tenant).map_err(MasterRefusal::code)?.name(key);
+            let name = write_tenant(tenant)?.name(key);
             self.revoke(client_id, Text(&name), replica_type)
         }
 
@@ -68,12 +68,9 @@ macro_rules! write_methods {
             config: ReplicateConfig,
             tenant: Tenant<'a>,
         ) -> Vec<Expected<Vec<ReplicaDescriptor>>> {
-            match TenantKeys::of(tenant) {
-                Err(refusal) => vec![Err(refusal.code()); keys.len()],
-                Ok(tenant) => tenant.with_names(&keys, |names| {
-                    self.start_batch(WriteFamily::$family, client_id, names, &slice_lengths, &config)
-                }),
-            }
+            with_names(tenant, &keys, |names| {
+                self.start_batch(WriteFamily::$family, client_id, names, &slice_lengths, &config)
+            })
         }
     };
 }
@@ -96,6 +93,35 @@ macro_rules! unsupported_methods {
 /// The keys of the tenant of a lookup or removal.
 fn read_tenant(tenant: Tenant<'_>) -> Expected<TenantKeys<'_>> {
     TenantKeys::of(tenant).map_err(|_| MasterRefusal::BadArguments.code())
+}
+
+/// The keys of the tenant of a write.
+fn write_tenant(tenant: Tenant<'_>) -> Expected<TenantKeys<'_>> {
+    TenantKeys::of(tenant).map_err(MasterRefusal::code)
+}
+
+/// Calls `work` with the names of a tenant's keys, in a batch of writes.
+fn with_names<R: Clone>(
+    tenant: Tenant<'_>,
+    keys: &[Text<'_>],
+    work: impl FnOnce(&[Text<'_>]) -> Vec<Expected<R>>,
+) -> Vec<Expected<R>> {
+    match write_tenant(tenant) {
+        Ok(tenant) => tenant.with_names(keys, work),
+        Err(code) => vec![Err(code); keys.len()],
+    }
+}
+
+/// Calls `work` with a tenant's objects under their names, in a batch of writes.
+fn with_objects(
+    tenant: Tenant<'_>,
+    objects: Vec<ObjectMeta<'_>>,
+    work: impl FnOnce(&[ObjectMeta<'_>]) -> Vec<Expected<()>>,
+) -> Vec<Expected<()>> {
+    match write_tenant(tenant) {
+        Ok(tenant) => tenant.with_objects(objects, work),
+        Err(code) => vec![Err(code); objects.len()],
+    }
 }
 
 impl<A: StateAccess> MasterApi for MasterCall<A> {
@@ -192,12 +218,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         replica_type: ReplicaType,
         tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
-        match TenantKeys::of(tenant) {
-            Err(refusal) => vec![Err(refusal.code()); objects.len()],
-            Ok(tenant) => {
-                tenant.with_objects(objects, |named| self.end_batch(WriteFamily::Put, client_id, named, replica_type))
-            }
-        }
+        with_objects(tenant, objects, |named| self.end_batch(WriteFamily::Put, client_id, named, replica_type))
     }
 
     fn batch_put_revoke<'a>(
@@ -207,12 +228,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         replica_type: ReplicaType,
         tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
-        match TenantKeys::of(tenant) {
-            Err(refusal) => vec![Err(refusal.code()); keys.len()],
-            Ok(tenant) => {
-                tenant.with_names(&keys, |names| self.revoke_batch(WriteFamily::Put, client_id, names, replica_type))
-            }
-        }
+        with_names(tenant, &keys, |names| self.revoke_batch(WriteFamily::Put, client_id, names, replica_type))
     }
 
     write_methods!(Upsert: upsert_start, upsert_end, upsert_revoke, batch_upsert_start);
@@ -223,11 +239,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         objects: Vec<ObjectMeta<'a>>,
         tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
-        match TenantKeys::of(tenant) {
-            Err(refusal) => vec![Err(refusal.code()); objects.len()],
-            Ok(tenant) => tenant
-                .with_objects(objects, |named| self.end_batch(WriteFamily::Upsert, client_id, named, ReplicaType::ALL)),
-        }
+        with_objects(tenant, objects, |named| self.end_batch(WriteFamily::Upsert, client_id, named, ReplicaType::ALL))
     }
 
     fn batch_upsert_revoke<'a>(
@@ -236,11 +248,7 @@ impl<A: StateAccess> MasterApi for MasterCall<A> {
         keys: Vec<Text<'a>>,
         tenant: Tenant<'a>,
     ) -> Vec<Expected<()>> {
-        match TenantKeys::of(tenant) {
-            Err(refusal) => vec![Err(refusal.code()); keys.len()],
-            Ok(tenant) => tenant
-                .with_names(&keys, |names| self.revoke_batch(WriteFamily::Upsert, client_id, names, ReplicaType::ALL)),
-        }
+        with_names(tenant, &keys, |names| self.revoke_batch(WriteFamily::Upsert, client_id, names, ReplicaType::ALL))
     }
 
     fn remove<'a>(&mut self, key: Text<'a>, force: bool, tenant: Tenant<'a>) -> Expected<()> {

@@ -30,6 +30,7 @@ use crate::stall::StallDetector;
 use crate::state::MasterState;
 use mcctl_base::{ClientId, Mono};
 use mcctl_metadata::records::SharedTable;
+use mcctl_net::rpc::releases;
 use mcctl_net::rpc::{AdmissionWait, CommitWait, Receipt, RpcCall, RpcService};
 use mcctl_sys::env::Env;
 use mcctl_wire::method::dispatch;
@@ -325,7 +326,7 @@ impl<E: Env> StateAccess for LockedAccess<'_, E> {
     }
 
     fn unnamed_client(&self) -> ClientId {
-        let host = self.peer.map(|peer| peer.rsplit_once(':').map_or(peer, |(host, _)| host));
+        let host = self.peer.map(releases::host);
         owner::unnamed_client(FixedState::default().hash_one(host))
     }
 

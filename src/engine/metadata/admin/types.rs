@@ -243,7 +243,7 @@ pub struct HostReleases {
     pub releases: Vec<String>,
 }
 
-/// The number of requests of a host whose layout belongs to no release that the master knows.
+/// The number of requests of a host whose release the master does not support.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownRequestCount {
     pub host: String,

@@ -37,7 +37,7 @@ impl ConnectionClient {
         Ok(layout)
     }
 
-    /// Bytes were received.
+    /// Notes that bytes were received from the client.
     #[inline]
     pub(super) fn read(&mut self, now: Mono) {
         if self.release.confirm(milliseconds(now)) {

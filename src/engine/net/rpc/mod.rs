@@ -7,6 +7,7 @@ pub mod client;
 mod client_connection;
 pub mod connection;
 mod connection_client;
+mod host_releases;
 pub mod latency;
 mod log;
 pub mod polls;

@@ -11,25 +11,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::rpc::host_releases::HostReleases;
 use mcctl_base::Mono;
 use mcctl_wire::pack::{DecodeError, DecodeFault};
 use mcctl_wire::{Assumption, Method, RefusedResponse, Release, Releases};
 
 /// Maximum number of hosts. Beyond it, the host with the oldest record is dropped.
 const HOSTS_MAX: usize = 8192;
-/// Number of different sets of releases remembered per host.
-const SHOWN_MAX: usize = 8;
-/// A client that could not decode a response calls again within this time.
-const REFUSAL_MAX: Duration = Duration::from_secs(5);
-/// The same for a client that could not decode the handshake: a supervisor restarts it.
-const RESTART_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of combinations of host and method whose unknown requests are listed. Beyond it,
 /// the oldest one is dropped.
 const UNKNOWN_MAX: usize = 256;
 /// Unknown requests are listed for this long after the last one.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(3600);
-/// What a host has shown is listed for this long.
-const SHOWN_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// The releases of a server's clients. Clones share the records.
 #[derive(Clone, Debug)]
@@ -43,31 +36,11 @@ struct ClientReleasesInner {
 
 #[derive(Debug, Default)]
 struct ReleaseRecords {
-    hosts: HashMap<String, HostRecord>,
+    hosts: HashMap<String, HostReleases>,
     /// Requests of an unknown layout, by host and method.
     unknown: BTreeMap<(String, Method), UnknownRequests>,
     /// Their number, including those that are not listed.
     unknown_count: u64,
-}
-
-#[derive(Debug, Default)]
-struct HostRecord {
-    /// What clients of this host have shown, the latest last.
-    shown: Vec<(Releases, Mono)>,
-    /// The releases whose responses clients have refused, and the time of the last refusal.
-    refused: Option<(Releases, Mono)>,
-    /// Number of these refusals.
-    refusals: u32,
-    /// The same for the response to the handshake, until the next handshake.
-    refused_handshake: Option<(Releases, Mono)>,
-}
-
-impl HostRecord {
-    fn changed_at(&self) -> Mono {
-        let shown = self.shown.last().map(|(_, at)| *at);
-        let refused = [self.refused, self.refused_handshake].into_iter().flatten().map(|(_, at)| at).max();
-        shown.max(refused).unwrap_or(Mono::ZERO)
-    }
 }
 
 /// Requests whose layout is of no known release.
@@ -119,7 +92,7 @@ impl ClientReleases {
         self.with_host(peer, |record| record.refuse(response, now));
     }
 
-    fn with_host(&self, peer: &str, change: impl FnOnce(&mut HostRecord)) {
+    fn with_host(&self, peer: &str, change: impl FnOnce(&mut HostReleases)) {
         let host = host(peer);
         let mut records = self.lock();
         if let Some(record) = records.hosts.get_mut(host) {
@@ -147,7 +120,7 @@ impl ClientReleases {
         let host = host(peer);
         let mut records = self.lock();
         records.unknown_count += 1;
-        let shown = records.hosts.get(host).and_then(|record| record.shown.last()).map(|(shown, _)| *shown);
+        let shown = records.hosts.get(host).and_then(HostReleases::last);
         let key = (host.to_owned(), method);
         if records.unknown.len() >= UNKNOWN_MAX && !records.unknown.contains_key(&key) {
             let oldest = records.unknown.iter().min_by_key(|(_, found)| found.last).map(|(key, _)| key.clone());
@@ -184,12 +157,8 @@ impl ClientReleases {
     /// What clients have shown in the last day, by host, the latest last.
     pub fn shown(&self, now: Mono) -> Vec<(String, Vec<Releases>)> {
         let records = self.lock();
-        let shown = |record: &HostRecord| {
-            let kept = record.shown.iter().filter(|(_, at)| now.since(*at) <= SHOWN_KEPT);
-            kept.map(|(releases, _)| *releases).collect()
-        };
         let mut all: Vec<(String, Vec<Releases>)> =
-            records.hosts.iter().map(|(host, record)| (host.clone(), shown(record))).collect();
+            records.hosts.iter().map(|(host, record)| (host.clone(), record.shown(now))).collect();
         drop(records);
         all.retain(|(_, shown)| !shown.is_empty());
         all.sort_by(|one, other| one.0.cmp(&other.0));
@@ -197,86 +166,8 @@ impl ClientReleases {
     }
 }
 
-impl HostRecord {
-    fn show(&mut self, possible: Releases, now: Mono) {
-        // These releases have clients here.
-        self.refused = self.refused.map(|(refused, at)| (refused.without(possible), at));
-        self.shown.retain(|(shown, _)| *shown != possible);
-        if self.shown.len() == SHOWN_MAX {
-            self.shown.remove(0);
-        }
-        self.shown.push((possible, now));
-    }
-
-    fn refuse(&mut self, response: RefusedResponse, now: Mono) {
-        let RefusedResponse { method, releases, is_fresh } = response;
-        if method == Method::ServiceReady {
-            self.refused_handshake = Some((releases, now));
-            return;
-        }
-        // A client of this release that has read one object and ended.
-        if is_fresh && self.is_proven(releases) {
-            return;
-        }
-        let before = self.refused.filter(|(_, at)| now.since(*at) <= REFUSAL_MAX);
-        let before = before.map_or(Releases::NONE, |(before, _)| before);
-        self.refusals = if before.is_empty() { 1 } else { self.refusals + 1 };
-        self.refused = Some((before.or(releases), now));
-    }
-
-    /// Whether a client on the host has one of these releases.
-    fn is_proven(&self, releases: Releases) -> bool {
-        self.shown.iter().any(|(shown, _)| shown.without(releases).is_empty())
-    }
-
-    fn assume(&mut self, assumption: Assumption, now: Mono) -> Option<Release> {
-        let Assumption { method, possible, is_fresh } = assumption;
-        if method == Method::ServiceReady {
-            // A wrong answer ends the client, and after an upgrade, its host has shown only the
-            // release before. So only a client that has just ended counts.
-            let (refused, at) = self.refused_handshake.take()?;
-            return (now.since(at) <= RESTART_MAX).then(|| possible.without(refused).newest())?;
-        }
-        // A client that has just started did not refuse the last response. One refusal proves less
-        // than what the host has shown, if that is one release.
-        if let Some((refused, at)) = self.refused
-            && !is_fresh
-            && now.since(at) <= REFUSAL_MAX
-            && !possible.and(refused).is_empty()
-            && (self.refusals > 1 || !self.is_proven(refused) || self.has_several(possible))
-        {
-            match possible.without(refused).newest() {
-                Some(other) => return Some(other),
-                // Start again: the refusals are those of several clients.
-                None => self.refused = None,
-            }
-        }
-        if is_fresh && self.has_several(possible) {
-            return None;
-        }
-        let narrowed = self.narrow(possible);
-        if narrowed == possible { None } else { narrowed.newest() }
-    }
-
-    /// The releases in `possible` that the latest records leave. A record that contradicts a later
-    /// one does not count.
-    fn narrow(&self, possible: Releases) -> Releases {
-        self.shown.iter().rev().fold(possible, |narrowed, (shown, _)| {
-            let both = narrowed.and(*shown);
-            if both.is_empty() { narrowed } else { both }
-        })
-    }
-
-    /// Whether clients of different releases in `possible` are on the host. So the release of a
-    /// client that has just started is open.
-    fn has_several(&self, possible: Releases) -> bool {
-        let matching = || self.shown.iter().map(|(shown, _)| shown.and(possible)).filter(|both| !both.is_empty());
-        matching().any(|one| matching().any(|other| one.and(other).is_empty()))
-    }
-}
-
 /// The host in `host:port`.
-fn host(peer: &str) -> &str {
+pub fn host(peer: &str) -> &str {
     peer.rsplit_once(':').map_or(peer, |(host, _)| host)
 }
 

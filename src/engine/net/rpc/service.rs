@@ -26,7 +26,7 @@ pub enum Admitted {
 /// A request with the layout of its client's release.
 #[derive(Clone, Copy, Debug)]
 pub struct RpcCall<'a> {
-    /// The client's address.
+    /// The client's address, `host:port`.
     pub peer: &'a str,
     pub method: Method,
     pub layout: &'static MethodLayout,

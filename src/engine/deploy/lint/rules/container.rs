@@ -11,7 +11,7 @@ use mcctl_base::upstream::Release;
 
 /// The master must serve the release of its clients. An upstream master serves its own one: a
 /// client of another release stores nothing, and the handshake does not detect the difference.
-/// mcctl serves all releases that it knows.
+/// mcctl serves all releases of its table.
 pub(super) fn releases(view: &DeploymentView<'_>, out: &mut Findings) {
     let release = |process: &Process| release_of_image(&process.image.as_ref()?.text);
     let Some(master) = view.masters().find(|member| release(member.process).is_some()) else {

@@ -80,8 +80,8 @@ pub(super) fn unknown_requests() -> AlertRule {
         query: "increase(mcctl_master_unknown_requests_total{$master}[10m]) > 0".to_owned(),
         hold: "0s",
         summary: "A client's requests cannot be decoded",
-        description: "{{ $value | humanize }} requests in 10 min belong to no Mooncake release that the \
-            master on {{ $labels.instance }} knows. They fail. mcctl status shows the hosts of these clients."
+        description: "{{ $value | humanize }} requests in 10 min have a Mooncake release that the \
+            master on {{ $labels.instance }} does not support. They fail. mcctl status shows the hosts of these clients."
             .to_owned(),
         runbook: "TROUBLESHOOTING.md#requests-of-an-unknown-release",
     }
