@@ -299,7 +299,7 @@ impl MasterTarget {
         let leader =
             "use --master etcd://HOST:PORT, or the address of the leader (mcctl status --admin HOST:9003 shows it)";
         match (method, &self.leader) {
-            (Method::ServiceReady, None) => {
+            (method, None) if is_first_call(method) => {
                 Failure::unreachable(format!("the master at {address} does not serve: it is a standby, or not ready"))
                     .next(leader)
             }
@@ -311,10 +311,16 @@ impl MasterTarget {
     }
 }
 
+/// Whether `method` has no effect and is only called before the calls of a command: it shows whether
+/// the master is ready, or its release ([`ReleaseProbe`](crate::engine::wire::ReleaseProbe)).
+fn is_first_call(method: Method) -> bool {
+    matches!(method, Method::ServiceReady | Method::BatchProbeKey)
+}
+
 /// Whether the master may have executed a call without a response, for an error message.
 fn effect(method: Method, why: &ConnectionError) -> &'static str {
     match (method, why) {
-        (Method::ServiceReady, _) => "",
+        (method, _) if is_first_call(method) => "",
         (_, ConnectionError::ClosedBeforeWrite) => "; the call was not executed",
         _ => "; the call may have been executed",
     }
@@ -393,8 +399,10 @@ mod tests {
             let why = ConnectionError::ClosedByPeer;
             CallError::Closed { address: address.clone(), method, why }
         };
-        let standby = master.failure(&closed(Method::ServiceReady));
-        assert!(standby.exit == Exit::Unreachable && standby.what.contains("standby"), "{standby}");
+        for first in [Method::ServiceReady, Method::BatchProbeKey] {
+            let standby = master.failure(&closed(first));
+            assert!(standby.exit == Exit::Unreachable && standby.what.contains("standby"), "{standby}");
+        }
         let lost = master.failure(&closed(Method::PutStart));
         assert!(lost.exit == Exit::Unreachable && lost.what.contains("was lost"), "{lost}");
         assert!(lost.found.expect("evidence").contains("may have been executed"));

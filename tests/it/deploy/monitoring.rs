@@ -231,6 +231,7 @@ const HEALTHY: &[(&str, &str)] = &[
     (r#"mcctl_client_checksum_mismatches_total{job="ha-store",instance="n1",peer="n2:12300"}"#, "0+0x480"),
     (r#"mcctl_client_checksum_mismatches_total{job="ha-client",instance="e1",peer="n3:12300"}"#, "_x480"),
     (r#"mcctl_master_suspicious_put_ends_total{job="ha-master",instance="m1"}"#, "2+0x480"),
+    (r#"mcctl_master_unknown_requests_total{job="ha-master",instance="m1"}"#, "2+0x480"),
     (r#"mcctl_build_info{job="ha-master",instance="m1",version="1",mooncake="0.3.13"}"#, "1+0x480"),
     (r#"mcctl_build_info{job="ha-store",instance="n1",version="1",mooncake="0.3.13"}"#, "1+0x480"),
     (r#"mcctl_build_info{job="ha-store",instance="n2",version="2",mooncake="0.3.13"}"#, "_x480"),
@@ -352,10 +353,14 @@ fn changed(healthy: &str, later: &str) -> String {
 }
 
 fn series(changes: &[(&str, &str, &str)]) -> Vec<Value> {
+    let is_of = |series: &str, metric: &str, instance: &str| {
+        series.starts_with(&format!("{metric}{{")) && series.contains(&format!("instance=\"{instance}\""))
+    };
+    for (metric, instance, _) in changes {
+        assert!(HEALTHY.iter().any(|(series, _)| is_of(series, metric, instance)), "no series {metric} of {instance}");
+    }
     let samples = |series: &str, healthy: &str| {
-        let is_changed = |metric: &str, instance: &str| {
-            series.starts_with(&format!("{metric}{{")) && series.contains(&format!("instance=\"{instance}\""))
-        };
+        let is_changed = |metric: &str, instance: &str| is_of(series, metric, instance);
         let change = changes.iter().find(|(metric, instance, _)| is_changed(metric, instance));
         change.map_or_else(|| healthy.to_owned(), |(_, _, later)| changed(healthy, later))
     };
