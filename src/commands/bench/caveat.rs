@@ -3,6 +3,7 @@
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
+use crate::commands::bench::verify::caveat::VerifyCaveat;
 use crate::commands::cli::runtime::StopSignal;
 use crate::engine::load::LoadCaveat;
 
@@ -53,6 +54,9 @@ pub enum BenchCaveat {
         if *.is_time { "--max-time" } else { "--max-repeats" }
     )]
     WideIntervals { lengths: Vec<u32>, percent: f64, is_time: bool },
+    /// About the check of cached answers by `bench verify`.
+    #[error(transparent)]
+    Verify(VerifyCaveat),
     /// The records of `path` do not state the load.
     #[error("{path} was recorded by an older version: whether both runs had the same load was not checked")]
     LoadNotRecorded { path: String },
@@ -75,6 +79,7 @@ impl BenchCaveat {
             BenchCaveat::MixedNotWarm { .. } => "mixed-not-warm",
             BenchCaveat::NotRemoved { .. } => "not-removed",
             BenchCaveat::WideIntervals { .. } => "wide-intervals",
+            BenchCaveat::Verify(caveat) => caveat.id(),
             BenchCaveat::LoadNotRecorded { .. } => "load-not-recorded",
             BenchCaveat::IncludesVerify => "includes-verify",
         }

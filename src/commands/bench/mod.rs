@@ -11,6 +11,7 @@ pub mod number;
 pub mod serving;
 pub mod store;
 pub mod transfer;
+pub mod verify;
 
 use clap::Subcommand;
 
@@ -37,6 +38,8 @@ pub enum BenchCommand {
     /// Tier ladder: TTFT of the same prompts when computed and when cached in L1, L2 and L3;
     /// flushes the SGLang server's caches (L1, L2)
     Ladder(Box<ladder::Args>),
+    /// Check whether the cache changes an SGLang server's answers; flushes its caches (L1, L2)
+    Verify(Box<verify::Args>),
     /// Benchmark the transfer engine between two processes
     Transfer(transfer::Args),
 }
@@ -54,6 +57,7 @@ impl BenchCommand {
             BenchCommand::Dataset(args) => args.run(),
             BenchCommand::Store(args) => args.run(),
             BenchCommand::Ladder(args) => args.run(),
+            BenchCommand::Verify(args) => args.run(),
             BenchCommand::Transfer(args) => transfer::run(&args),
         }
     }

@@ -29,6 +29,7 @@ pub mod session;
 mod student;
 pub mod sweep;
 pub mod target;
+pub mod verify;
 pub mod workload;
 
 pub use answer::ModelAnswer;

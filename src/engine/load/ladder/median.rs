@@ -6,7 +6,7 @@ use crate::student;
 
 /// A median and the bounds of its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct MedianInterval {
+pub(crate) struct MedianInterval {
     pub median: f64,
     /// `None` if the sample is too small for the confidence level.
     pub bounds: Option<(f64, f64)>,
@@ -14,7 +14,7 @@ pub(super) struct MedianInterval {
 
 /// Returns the median of `values` with its interval at the confidence level `level` (0 to 1), or
 /// `None` without values.
-pub(super) fn median_interval(values: &[f64], level: f64) -> Option<MedianInterval> {
+pub(crate) fn median_interval(values: &[f64], level: f64) -> Option<MedianInterval> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let median = middle(&sorted)?;
@@ -24,7 +24,7 @@ pub(super) fn median_interval(values: &[f64], level: f64) -> Option<MedianInterv
 }
 
 /// Returns the median of values in ascending order.
-pub(super) fn middle(sorted: &[f64]) -> Option<f64> {
+pub(crate) fn middle(sorted: &[f64]) -> Option<f64> {
     let low = sorted.get(sorted.len().checked_sub(1)? / 2)?;
     let high = sorted.get(sorted.len() / 2)?;
     Some(f64::midpoint(*low, *high))

@@ -23,6 +23,7 @@ use serde::Serialize;
 pub use cell::{LadderCell, MedianTtft};
 pub use figures::Ladder;
 pub use lines::{BreakEven, LinearFit};
+pub(crate) use median::{median_interval, middle};
 pub use not_verified::TierNotVerified;
 pub use prompts::{LENGTHS, LadderPrompts, PromptTooLong};
 pub use result::{AbsentTier, LadderRefusal, LadderResult, server_info};

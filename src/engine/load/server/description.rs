@@ -12,7 +12,7 @@ use mcctl_base::text::one_line;
 use mcctl_net::http::Samples;
 
 /// Settings of SGLang (`/server_info`) that affect latency or the caches, in report order.
-const SGLANG_SETTINGS: [&str; 27] = [
+const SGLANG_SETTINGS: [&str; 28] = [
     "tp_size",
     "pp_size",
     "dp_size",
@@ -22,6 +22,7 @@ const SGLANG_SETTINGS: [&str; 27] = [
     "quantization",
     "kv_cache_dtype",
     "attention_backend",
+    "enable_deterministic_inference",
     "context_length",
     "max_running_requests",
     "chunked_prefill_size",

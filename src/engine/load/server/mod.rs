@@ -170,6 +170,20 @@ impl ServerClient {
         answer.map_err(|why| ServerCallError::NoAnswer { url: url.to_owned(), why })
     }
 
+    /// Sends `json` to a route of the server, such as `/generate`, and returns the body of the
+    /// response.
+    ///
+    /// # Errors
+    /// The server does not respond within `limit`, or refuses the request.
+    pub async fn post_route(&self, route: &str, json: String, limit: Duration) -> Result<String, ServerCallError> {
+        let url = format!("{}{route}", self.base);
+        let answer = self.fetcher.clone().with_limit(limit).post(&url, json).await;
+        match answer.map_err(|why| ServerCallError::NoAnswer { url: url.clone(), why })? {
+            answer if answer.is_ok() => Ok(answer.body),
+            answer => Err(ServerCallError::Refused { url, response: answer.shown() }),
+        }
+    }
+
     /// Reads the server's settings. Returns `None` if the server is not SGLang.
     ///
     /// # Errors

@@ -1,0 +1,90 @@
+//! The conclusion of `bench verify`: one sentence.
+
+use crate::engine::load::verify::{AnswerVerdict, SampleSize, TierResult, VerifyResult};
+
+/// Returns the conclusion.
+pub(super) fn sentence(result: &VerifyResult, complete: bool) -> String {
+    let with = |verdict: AnswerVerdict| result.tiers.iter().filter(move |tier| tier.verdict == verdict);
+    let different: Vec<String> = with(AnswerVerdict::Different).map(difference).collect();
+    let same: Vec<&str> = with(AnswerVerdict::Same).map(|tier| tier.tier.label()).collect();
+    let void: Vec<String> = with(AnswerVerdict::Void).map(reason).collect();
+    let slower: Vec<String> = result.tiers.iter().filter(|tier| tier.slower).map(slowdown).collect();
+    let mut parts = Vec::new();
+    if !different.is_empty() {
+        parts.push(format!("The cache changes the answers: {}", different.join("; ")));
+    }
+    if !same.is_empty() {
+        let least = with(AnswerVerdict::Same).map(|tier| tier.verified).min().unwrap_or(0);
+        parts.push(format!(
+            "{}: same answers as computing (at most {:.1} % of prompts can be wrong, at 95 % confidence)",
+            list(&same),
+            SampleSize::share_max(least) * 100.0
+        ));
+    }
+    if !void.is_empty() {
+        parts.push(format!("Not verified: {}", void.join("; ")));
+    }
+    if !slower.is_empty() {
+        parts.push(format!("Decoding is slower: {}", slower.join("; ")));
+    }
+    if !complete {
+        parts.push("The run is incomplete".to_owned());
+    }
+    parts.join(". ") + "."
+}
+
+/// Names what differs in a tier.
+fn difference(tier: &TierResult) -> String {
+    let label = tier.tier.label();
+    let reference = tier.compared_with.map_or("computing", |pass| pass.label());
+    let Some(first) = &tier.first else {
+        return format!("{label}, slightly in most prompts (compared with {reference})");
+    };
+    let position = first.position.map_or(String::new(), |at| format!(" at position {at} of the answer"));
+    let tokens = match (&first.expected_token, &first.found_token) {
+        (Some(expected), Some(found)) => format!(", token {found} instead of {expected}"),
+        _ => String::new(),
+    };
+    let TierResult { differing, verified, .. } = tier;
+    format!(
+        "{label}, {differing} of {verified} prompts compared with {reference} (first: prompt {}{position}{tokens})",
+        first.prompt
+    )
+}
+
+/// Names why a tier is void.
+fn reason(tier: &TierResult) -> String {
+    let label = tier.tier.label();
+    let TierResult { planned, verified, failed, .. } = tier;
+    match &tier.first_not_reached {
+        Some(first) => format!(
+            "{label}, because only {verified} of {planned} prompts came from it (prompt {}: {} of {} tokens from any cache)",
+            first.prompt, first.cached_tokens, first.expected_tokens
+        ),
+        None if *failed > 0 => format!("{label}, because {failed} of {planned} requests failed"),
+        None if verified < planned => format!("{label}, because only {verified} of {planned} prompts were sent"),
+        None => format!("{label}, because the noise is not known"),
+    }
+}
+
+fn slowdown(tier: &TierResult) -> String {
+    let decode = tier.decode.filter(|ratio| ratio.is_slower());
+    let accepted = tier.accept_length.filter(|ratio| ratio.is_slower());
+    let parts: Vec<String> = [
+        decode.map(|ratio| format!("{:.2} times the token rate", ratio.median)),
+        accepted.map(|ratio| format!("{:.2} times the accepted draft length", ratio.median)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    format!("{} ({} of computing)", tier.tier.label(), parts.join(" and "))
+}
+
+/// Joins names with commas, and the last one with "and".
+fn list(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}

@@ -1,0 +1,199 @@
+//! The difference between two answers to the same prompt.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+/// A token: its ID, or its text if the server returns no IDs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(untagged)]
+pub enum TokenName {
+    Id(u32),
+    Text(Arc<str>),
+}
+
+impl fmt::Display for TokenName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TokenName::Id(id) => write!(f, "{id}"),
+            TokenName::Text(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+/// The distribution of the token at one position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NextToken {
+    /// The token that was forced or generated.
+    pub token: TokenName,
+    /// Its log-probability; NaN if the server returned no number.
+    pub logprob: f64,
+    /// Log-probabilities of the likeliest tokens.
+    pub top: Vec<(TokenName, f64)>,
+}
+
+/// The difference between an answer and its reference.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Divergence {
+    /// Kullback-Leibler divergence at each compared position, in nats: all forced ones, and the
+    /// generated ones up to the first token that differs. Infinite if only one of the answers is a
+    /// number.
+    pub kl: Vec<f64>,
+    /// Index of the first generated token that differs.
+    pub first_token: Option<u32>,
+    /// The token of the reference there, and the other one.
+    pub tokens: Option<(TokenName, TokenName)>,
+}
+
+impl Divergence {
+    /// Compares `other` with `reference`. Each has `forced` positions before the generated ones.
+    pub fn between(reference: &[NextToken], other: &[NextToken], forced: usize) -> Divergence {
+        let mut found = Divergence::default();
+        for (at, (expected, actual)) in reference.iter().zip(other).enumerate() {
+            found.kl.push(kl_bound(expected, actual));
+            if at >= forced && expected.token != actual.token {
+                found.first_token = u32::try_from(at - forced).ok();
+                found.tokens = Some((expected.token.clone(), actual.token.clone()));
+                break;
+            }
+        }
+        found
+    }
+
+    /// Mean over the positions.
+    pub fn mean(&self) -> f64 {
+        if self.kl.is_empty() { 0.0 } else { self.kl.iter().sum::<f64>() / self.kl.len() as f64 }
+    }
+
+    /// Largest value.
+    pub fn max(&self) -> f64 {
+        self.kl.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// The first position whose divergence is above `limit`.
+    pub fn first_above(&self, limit: f64) -> Option<u32> {
+        self.kl.iter().position(|kl| *kl > limit).and_then(|at| u32::try_from(at).ok())
+    }
+}
+
+/// Returns a lower bound of the Kullback-Leibler divergence of `q` from `p`, in nats.
+///
+/// Only the likeliest tokens are known. The tokens in both lists, those only in `p`'s list, and all
+/// others are three groups. Grouping never increases the divergence (data-processing inequality).
+/// `q` gives each token outside its list at most the probability of the last one in it. The bound
+/// is the smallest value which that allows.
+fn kl_bound(p: &NextToken, q: &NextToken) -> f64 {
+    let is_number = |of: &NextToken| !of.logprob.is_nan() && of.top.iter().all(|(_, logprob)| !logprob.is_nan());
+    match (is_number(p), is_number(q)) {
+        (true, true) => {}
+        (false, false) => return 0.0,
+        _ => return f64::INFINITY,
+    }
+    // A server without lists still returns the token's own log-probability.
+    let listed = |of: &NextToken| {
+        if of.top.is_empty() { vec![(of.token.clone(), of.logprob)] } else { of.top.clone() }
+    };
+    let (p, q) = (listed(p), listed(q));
+    let q_last = q.iter().map(|(_, logprob)| logprob.exp()).fold(f64::INFINITY, f64::min);
+    let (mut sum, mut p_common, mut q_common, mut p_only, mut only) = (0.0, 0.0, 0.0, 0.0, 0);
+    for (token, logprob) in &p {
+        match q.iter().find(|(other, _)| other == token) {
+            Some((_, other)) => {
+                sum += term(logprob.exp(), other.exp());
+                p_common += logprob.exp();
+                q_common += other.exp();
+            }
+            None => {
+                p_only += logprob.exp();
+                only += 1;
+            }
+        }
+    }
+    let p_rest = (1.0 - p_common - p_only).max(0.0);
+    let q_left = (1.0 - q_common).max(0.0);
+    // The bound falls as `q_only` rises to the share that `p` gives this group.
+    let best = if p_only + p_rest > 0.0 { q_left * p_only / (p_only + p_rest) } else { 0.0 };
+    let q_only = best.min(q_last * f64::from(only));
+    (sum + term(p_only, q_only) + term(p_rest, q_left - q_only)).max(0.0)
+}
+
+/// Returns `p ln(p / q)`. A probability that is rounded to 0 counts as the smallest one.
+fn term(p: f64, q: f64) -> f64 {
+    const SMALLEST: f64 = 1e-12;
+    if p <= SMALLEST || p.to_bits() == q.to_bits() { 0.0 } else { p * (p / q.max(SMALLEST)).ln() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A position with these probabilities of the first tokens. The first one is the token.
+    fn position(shares: &[(u32, f64)]) -> NextToken {
+        let top: Vec<_> = shares.iter().map(|(id, share)| (TokenName::Id(*id), share.ln())).collect();
+        NextToken { token: top[0].0.clone(), logprob: top[0].1, top }
+    }
+
+    #[test]
+    fn equal_distributions_do_not_diverge() {
+        let one = position(&[(1, 0.5), (2, 0.3), (3, 0.1)]);
+        assert_eq!(kl_bound(&one, &one).to_bits(), 0.0_f64.to_bits());
+    }
+
+    #[test]
+    fn complete_lists_give_the_exact_divergence() {
+        let p = position(&[(1, 0.75), (2, 0.25)]);
+        let q = position(&[(1, 0.25), (2, 0.75)]);
+        assert!((kl_bound(&p, &q) - 0.5 * 3.0_f64.ln()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn lists_without_a_common_token_diverge() {
+        let p = position(&[(1, 0.6), (2, 0.3)]);
+        let q = position(&[(7, 0.9), (8, 0.01)]);
+        assert!(kl_bound(&p, &q) > 1.0, "{}", kl_bound(&p, &q));
+    }
+
+    #[test]
+    fn an_answer_that_is_not_a_number_diverges_infinitely() {
+        let p = position(&[(1, 0.6), (2, 0.3)]);
+        let broken = NextToken { logprob: f64::NAN, ..p.clone() };
+        assert!(kl_bound(&p, &broken).is_infinite());
+        assert_eq!(kl_bound(&broken, &broken), 0.0);
+    }
+
+    #[test]
+    fn generated_tokens_count_up_to_the_first_difference() {
+        let [a, b] = [position(&[(1, 0.6), (2, 0.4)]), position(&[(2, 0.6), (1, 0.4)])];
+        let reference = [a.clone(), a.clone(), a.clone(), a.clone()];
+        let found = Divergence::between(&reference, &[b.clone(), a.clone(), b.clone(), a.clone()], 2);
+        assert_eq!((found.kl.len(), found.first_token), (3, Some(0)));
+        assert_eq!(found.tokens, Some((TokenName::Id(1), TokenName::Id(2))));
+        assert_eq!((found.first_above(0.0), found.first_above(1.0)), (Some(0), None));
+        let same = Divergence::between(&reference, &reference, 2);
+        assert_eq!((same.mean(), same.max(), same.first_token), (0.0, 0.0, None));
+    }
+
+    /// A distribution over `weights.len()` tokens, as the server returns it.
+    fn listed(weights: &[f64], keep: usize) -> NextToken {
+        let sum: f64 = weights.iter().sum();
+        let mut shares: Vec<(u32, f64)> = weights.iter().zip(0..).map(|(weight, id)| (id, weight / sum)).collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        shares.truncate(keep);
+        position(&shares)
+    }
+
+    proptest! {
+        #[test]
+        fn the_bound_is_never_above_the_divergence(
+            p in proptest::collection::vec(0.001_f64..1.0, 12),
+            q in proptest::collection::vec(0.001_f64..1.0, 12),
+            keep in 1_usize..12,
+        ) {
+            let exact = kl_bound(&listed(&p, 12), &listed(&q, 12));
+            let bound = kl_bound(&listed(&p, keep), &listed(&q, keep));
+            prop_assert!(bound >= 0.0 && bound <= exact + 1e-9, "{} {}", bound, exact);
+        }
+    }
+}

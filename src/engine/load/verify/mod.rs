@@ -1,0 +1,140 @@
+//! Checks whether the cache changes a server's answers: the same prompts are computed, and served
+//! from L1, L2, L3, from L1 and L3 together, and from L3 after a restart of the store.
+//!
+//! A prompt ends with a *forced continuation*: its last tokens, whose log-probabilities the server
+//! returns. They depend on all tokens before them, so one wrong page changes them. Then the server
+//! generates a few tokens at temperature 0.
+//!
+//! Every answer is compared with one that was computed in the same number of tokens, if there is
+//! one ([`VerifyPass::reference`]), because a server rounds differently if it computes 1,000 tokens
+//! in one step or 56. The noise of a server is measured with passes that are repeated.
+//!
+//! `sample_size` plans the number of prompts, `requests` and `answer` encode and decode,
+//! `divergence` compares two answers, `run` sends the prompts, and `verdict` evaluates a tier.
+
+mod answer;
+mod divergence;
+mod endpoint;
+mod openai;
+mod plan;
+mod requests;
+mod result;
+mod run;
+mod sample_size;
+mod speed;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use serde::Serialize;
+
+pub use answer::{CachedByTier, UnusableAnswer, VerifyAnswer};
+pub use divergence::{Divergence, NextToken, TokenName};
+pub use endpoint::{VerifiedEndpoint, VerifyApi};
+pub use plan::{PlanError, VerifyPlan};
+pub use requests::VerifyRequest;
+pub use result::{Differences, FailedRequest, FirstDifference, Noise, NotReached, TierResult, VerifyResult};
+pub use run::{RestartError, VerifyObserver, VerifyRequestError, VerifyRun, VerifyServer, VerifyStepError};
+pub use sample_size::SampleSize;
+pub use speed::{PairedRatio, SLOWER_BELOW};
+pub use verdict::{AnswerVerdict, NOISE_FACTOR};
+
+/// A state of the caches in which each prompt is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerifyPass {
+    /// Computed: no cache holds the prompt.
+    Cold,
+    /// Computed again.
+    ColdAgain,
+    /// Computed again, two prompts at the same time.
+    ColdPaired,
+    /// Sent so that the caches hold the prompt. Not compared.
+    Fill,
+    /// From L1.
+    Device,
+    /// From L1 again.
+    DeviceAgain,
+    /// From L2, after other requests evicted it from L1.
+    Host,
+    /// From L3, after a flush of L1 and L2.
+    Storage,
+    /// The first half from L1, and the rest from L3.
+    Mixed,
+    /// From L3, after the user's command ended.
+    Restarted,
+}
+
+impl VerifyPass {
+    /// The passes with a verdict.
+    pub const TIERS: [VerifyPass; 5] =
+        [VerifyPass::Device, VerifyPass::Host, VerifyPass::Storage, VerifyPass::Mixed, VerifyPass::Restarted];
+
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            VerifyPass::Cold => "cold",
+            VerifyPass::ColdAgain => "cold-again",
+            VerifyPass::ColdPaired => "cold-paired",
+            VerifyPass::Fill => "fill",
+            VerifyPass::Device => "device",
+            VerifyPass::DeviceAgain => "device-again",
+            VerifyPass::Host => "host",
+            VerifyPass::Storage => "storage",
+            VerifyPass::Mixed => "mixed",
+            VerifyPass::Restarted => "restarted",
+        }
+    }
+
+    /// Name in sentences.
+    pub const fn label(self) -> &'static str {
+        match self {
+            VerifyPass::Cold => "computing",
+            VerifyPass::ColdAgain => "computing again",
+            VerifyPass::ColdPaired => "computing two prompts at a time",
+            VerifyPass::Fill => "filling the caches",
+            VerifyPass::Device => "L1 (device)",
+            VerifyPass::DeviceAgain => "L1 (device) again",
+            VerifyPass::Host => "L2 (host)",
+            VerifyPass::Storage => "L3 (storage)",
+            VerifyPass::Mixed => "L1 and L3 together",
+            VerifyPass::Restarted => "L3 after the restart",
+        }
+    }
+
+    /// The passes whose answers this one is compared with: the first one that was verified for a
+    /// prompt. A hit in L2 or L3 leaves as many tokens to compute as a hit in L1.
+    pub const fn reference(self) -> &'static [VerifyPass] {
+        match self {
+            VerifyPass::Cold | VerifyPass::Fill => &[],
+            VerifyPass::ColdAgain | VerifyPass::ColdPaired | VerifyPass::Device => &[VerifyPass::Cold],
+            VerifyPass::DeviceAgain => &[VerifyPass::Device],
+            VerifyPass::Host | VerifyPass::Storage | VerifyPass::Mixed | VerifyPass::Restarted => {
+                &[VerifyPass::Device, VerifyPass::Cold]
+            }
+        }
+    }
+
+    /// Whether an answer shows that its prompt came from this pass's tier. `cached_tokens`: the
+    /// number of tokens from any cache. `cached`: the same by tier, if the server reports it.
+    /// `expected`: the number of tokens in whole pages before the continuation.
+    ///
+    /// A server that does not report tiers passes if half of the tokens came from any cache. The
+    /// flush before a pass then decides which one that was.
+    pub fn is_reached(self, cached_tokens: u32, cached: Option<CachedByTier>, expected: u32) -> bool {
+        if matches!(self, VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired) {
+            return cached_tokens == 0;
+        }
+        let Some(CachedByTier { device, host, storage }) = cached else {
+            return self == VerifyPass::Fill || cached_tokens > expected / 2;
+        };
+        let is_all = u64::from(device) + u64::from(host) + u64::from(storage) == u64::from(expected) && expected > 0;
+        match self {
+            VerifyPass::Fill | VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired => true,
+            VerifyPass::Device | VerifyPass::DeviceAgain => is_all && device == expected,
+            VerifyPass::Host => is_all && storage == 0 && host > 0,
+            VerifyPass::Storage | VerifyPass::Restarted => is_all && storage == expected,
+            VerifyPass::Mixed => is_all && device > 0 && storage > 0,
+        }
+    }
+}

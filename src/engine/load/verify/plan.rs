@@ -1,0 +1,208 @@
+//! What a run sends: the prompts, their groups and the order of the passes.
+
+use std::ops::Range;
+
+use rand::Rng;
+
+use crate::Seed;
+use crate::server::ServerInfo;
+use crate::verify::{VerifyPass, VerifyRequest};
+
+/// Share of L1 that a group of prompts may use. The answers and computed copies need space, too.
+const GROUP_SHARE: f64 = 0.4;
+
+/// The prompts and passes of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VerifyPlan {
+    /// Number of prompts.
+    pub prompts: u32,
+    /// Length of a prompt in tokens, the forced continuation included.
+    pub length: u32,
+    /// Length of the forced continuation in tokens.
+    pub forced: u32,
+    /// Number of tokens to generate.
+    pub generated: u32,
+    /// Upper bound (exclusive) for token IDs.
+    pub vocabulary: u32,
+    /// Seed of the prompts.
+    pub seed: Seed,
+    /// Number of this run, for computed answers that no cache may serve.
+    pub run: u64,
+    /// Tokens per page.
+    pub page: u32,
+    /// Size of L1 in tokens, if known.
+    pub device_tokens: Option<u64>,
+    /// The tiers to check, in the order of [`VerifyPass::TIERS`].
+    pub tiers: Vec<VerifyPass>,
+}
+
+/// Why a plan does not work on a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    #[error("a prompt of {length} tokens is too long: L1 holds {device} tokens, and a prompt needs at most {most}")]
+    PromptTooLong { length: u32, device: u64, most: u64 },
+    #[error("a prompt of {length} tokens is too short: it needs at least {least} tokens")]
+    PromptTooShort { length: u32, least: u32 },
+}
+
+impl VerifyPlan {
+    /// The tiers that a server has. With `has_restart`, the one after the user's command too.
+    pub fn tiers_of(info: &ServerInfo, has_restart: bool) -> Vec<VerifyPass> {
+        let has_storage = info.storage.is_some();
+        let has = |tier: &VerifyPass| match tier {
+            VerifyPass::Host => info.has_host,
+            VerifyPass::Storage | VerifyPass::Mixed => has_storage,
+            VerifyPass::Restarted => has_storage && has_restart,
+            _ => true,
+        };
+        VerifyPass::TIERS.into_iter().filter(has).collect()
+    }
+
+    /// Checks that the prompts fit the server's L1, and that they have enough pages for a lookup in
+    /// L3, which skips prompts with fewer than `info.prefetch_threshold` missing tokens.
+    ///
+    /// # Errors
+    /// The prompts are too long or too short.
+    pub fn check(&self, info: &ServerInfo) -> Result<(), PlanError> {
+        let lookup = if info.storage.is_some() { info.prefetch_threshold.max(self.page) } else { self.page };
+        // A mixed hit needs two such parts.
+        let parts = if self.tiers.contains(&VerifyPass::Mixed) { 2 } else { 1 };
+        let least = self.forced + parts * lookup.next_multiple_of(self.page);
+        if self.length < least {
+            return Err(PlanError::PromptTooShort { length: self.length, least });
+        }
+        let device = self.device_tokens.unwrap_or(u64::MAX);
+        let most = (device as f64 * GROUP_SHARE) as u64;
+        let needed = u64::from(self.length + self.generated);
+        if needed > most {
+            let most = most.saturating_sub(u64::from(self.generated));
+            return Err(PlanError::PromptTooLong { length: self.length, device, most });
+        }
+        Ok(())
+    }
+
+    /// Token IDs of the prompt with this index.
+    pub fn ids(&self, prompt: u32) -> Vec<u32> {
+        let mut generator = self.seed.generator("verify", u64::from(prompt));
+        (0..self.length).map(|_| generator.random_range(0..self.vocabulary.max(1))).collect()
+    }
+
+    /// Number of tokens that a cache can serve: the whole pages before the continuation.
+    pub fn cached_tokens(&self) -> u32 {
+        (self.length - self.forced) / self.page * self.page
+    }
+
+    /// Number of tokens that L1 serves in the mixed pass: half of the pages.
+    pub fn half(&self) -> u32 {
+        self.cached_tokens() / self.page / 2 * self.page
+    }
+
+    /// Returns the request for a prompt in `pass`.
+    pub fn request(&self, pass: VerifyPass, prompt: u32) -> VerifyRequest {
+        let salt = match pass {
+            VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired => {
+                Some(format!("mcctl-verify-{:016x}-{}", self.run, pass.name()))
+            }
+            _ => None,
+        };
+        VerifyRequest { ids: self.ids(prompt), forced: self.forced, generated: self.generated, salt }
+    }
+
+    /// Returns the request that brings the first half of a prompt into L1.
+    pub fn first_half(&self, prompt: u32) -> VerifyRequest {
+        let mut ids = self.ids(prompt);
+        // The last token is always computed. One more lets all pages of the half be served.
+        ids.truncate(self.half() as usize + 1);
+        VerifyRequest { ids, forced: 0, generated: 1, salt: None }
+    }
+
+    /// Returns unrelated requests with at least `tokens` tokens in total. `step`: different for
+    /// each call.
+    pub fn unrelated(&self, step: u64, tokens: u64) -> impl Iterator<Item = VerifyRequest> + use<> {
+        let (seed, run, length, vocabulary) = (self.seed, self.run, self.length, self.vocabulary.max(1));
+        (0..tokens.div_ceil(u64::from(length.max(1)))).map(move |index| {
+            let mut generator = seed.generator("verify-unrelated", step << 32 | index);
+            let ids = (0..length).map(|_| generator.random_range(0..vocabulary)).collect();
+            let salt = Some(format!("mcctl-verify-{run:016x}-unrelated-{step}"));
+            VerifyRequest { ids, forced: 0, generated: 1, salt }
+        })
+    }
+
+    /// Returns the prompts in groups that fit into L1.
+    pub fn groups(&self) -> Vec<Range<u32>> {
+        let tokens = u64::from(self.length + self.generated).next_multiple_of(u64::from(self.page));
+        let space = self.device_tokens.unwrap_or(u64::MAX) as f64 * GROUP_SHARE;
+        let size = u32::try_from((space as u64 / tokens).max(1)).unwrap_or(u32::MAX).min(self.prompts.max(1));
+        (0..self.prompts).step_by(size as usize).map(|from| from..(from + size).min(self.prompts)).collect()
+    }
+
+    /// Whether this tier is checked.
+    pub fn has(&self, tier: VerifyPass) -> bool {
+        self.tiers.contains(&tier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(in crate::verify) fn plan(prompts: u32) -> VerifyPlan {
+        VerifyPlan {
+            prompts,
+            length: 640,
+            forced: 32,
+            generated: 8,
+            vocabulary: 1000,
+            seed: Seed(1),
+            run: 7,
+            page: 16,
+            device_tokens: Some(8192),
+            tiers: VerifyPass::TIERS.to_vec(),
+        }
+    }
+
+    fn info(storage: bool) -> ServerInfo {
+        let storage = storage.then(|| "mooncake".to_owned());
+        ServerInfo { has_host: true, storage, prefetch_threshold: 256, ..ServerInfo::default() }
+    }
+
+    #[test]
+    fn prompts_must_fit_l1_and_reach_l3() {
+        assert_eq!(plan(9).check(&info(true)), Ok(()));
+        let short = VerifyPlan { length: 500, ..plan(9) };
+        assert_eq!(short.check(&info(true)), Err(PlanError::PromptTooShort { length: 500, least: 544 }));
+        assert_eq!(short.check(&info(false)), Ok(()));
+        let long = VerifyPlan { length: 4000, ..plan(9) };
+        let error = Err(PlanError::PromptTooLong { length: 4000, device: 8192, most: 3268 });
+        assert_eq!(long.check(&info(true)), error);
+    }
+
+    #[test]
+    fn groups_cover_each_prompt_once_and_fit() {
+        let groups = plan(11).groups();
+        assert_eq!(groups, [0..4, 4..8, 8..11]);
+        assert_eq!(VerifyPlan { device_tokens: None, ..plan(3) }.groups(), [0..3; 1]);
+    }
+
+    #[test]
+    fn computed_answers_have_their_own_cache_and_others_share_one() {
+        let plan = plan(2);
+        let salts = [VerifyPass::Cold, VerifyPass::ColdAgain, VerifyPass::Device, VerifyPass::Storage]
+            .map(|pass| plan.request(pass, 1).salt);
+        assert!(salts[0].is_some() && salts[0] != salts[1] && salts[2].is_none() && salts[3].is_none());
+        assert_ne!(plan.ids(0), plan.ids(1));
+        assert_eq!((plan.cached_tokens(), plan.half(), plan.first_half(1).ids.len()), (608, 304, 305));
+        let unrelated: Vec<_> = plan.unrelated(1, 1281).collect();
+        assert_eq!(unrelated.len(), 3);
+        assert_ne!(unrelated[0].ids, unrelated[1].ids);
+    }
+
+    #[test]
+    fn tiers_are_those_that_the_server_has() {
+        use VerifyPass::{Device, Host, Mixed, Restarted, Storage};
+        assert_eq!(VerifyPlan::tiers_of(&ServerInfo::default(), true), [Device]);
+        assert_eq!(VerifyPlan::tiers_of(&info(false), true), [Device, Host]);
+        assert_eq!(VerifyPlan::tiers_of(&info(true), false), [Device, Host, Storage, Mixed]);
+        assert_eq!(VerifyPlan::tiers_of(&info(true), true), [Device, Host, Storage, Mixed, Restarted]);
+    }
+}

@@ -1,0 +1,316 @@
+//! The result of a run: what differs in each tier, and the noise.
+
+use serde::Serialize;
+
+use crate::ladder::middle;
+use crate::verify::run::{PromptOutcome, PromptRecord};
+use crate::verify::verdict::is_shifted;
+use crate::verify::{
+    AnswerVerdict, CachedByTier, Divergence, NOISE_FACTOR, PairedRatio, SampleSize, TokenName, VerifyPass, VerifyPlan,
+};
+
+/// Differences between prompts of one pass and their references.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Differences {
+    /// Number of compared prompts.
+    pub prompts: u32,
+    /// Number of prompts that are equal in every bit.
+    pub identical: u32,
+    /// Number of prompts with a different generated token.
+    pub tokens_differ: u32,
+    /// Median and maximum of the prompts' mean divergence, in nats per token. Absent without
+    /// prompts, and if infinite.
+    pub kl_median: Option<f64>,
+    pub kl_max: Option<f64>,
+    /// Number of prompts with a log-probability that is not a number in only one of the answers.
+    pub not_a_number: u32,
+    /// The prompts' mean divergence, in ascending order.
+    #[serde(skip)]
+    pub sorted: Vec<f64>,
+}
+
+impl Differences {
+    fn of<'a>(divergences: impl Iterator<Item = &'a Divergence>) -> Differences {
+        let mut found = Differences::default();
+        for divergence in divergences {
+            found.prompts += 1;
+            found.identical += u32::from(divergence.max() == 0.0);
+            found.tokens_differ += u32::from(divergence.first_token.is_some());
+            found.not_a_number += u32::from(divergence.max().is_infinite());
+            found.sorted.push(divergence.mean());
+        }
+        found.sorted.sort_by(f64::total_cmp);
+        found.kl_median = middle(&found.sorted).filter(|kl| kl.is_finite());
+        found.kl_max = found.sorted.last().copied().filter(|kl| kl.is_finite());
+        found
+    }
+
+    /// The largest mean divergence, even if it is infinite.
+    fn largest(&self) -> f64 {
+        self.sorted.last().copied().unwrap_or(0.0)
+    }
+}
+
+/// The noise of answers that were computed the same way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Noise {
+    /// Computed twice.
+    pub cold: Differences,
+    /// Computed alone, and beside another prompt.
+    pub cold_paired: Differences,
+    /// From L1 twice.
+    pub device: Differences,
+    /// Decode rate of computing twice.
+    pub decode: Option<PairedRatio>,
+}
+
+impl Noise {
+    /// The divergence above which a prompt differs from this reference. `None` if no pair was
+    /// measured.
+    fn limit(&self, reference: VerifyPass) -> Option<f64> {
+        let parts = match reference {
+            VerifyPass::Device => vec![&self.device],
+            _ => vec![&self.cold, &self.cold_paired],
+        };
+        let pairs: u32 = parts.iter().map(|part| part.prompts).sum();
+        let largest = parts.iter().map(|part| part.largest()).fold(0.0, f64::max);
+        (pairs > 0).then_some(largest * NOISE_FACTOR)
+    }
+}
+
+/// The first prompt that differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FirstDifference {
+    /// Index of the prompt, from 0.
+    pub prompt: u32,
+    /// The first position after the cached tokens whose divergence is above the limit, from 0.
+    pub position: Option<u32>,
+    /// Its mean divergence, in nats per token. Absent if infinite.
+    pub kl: Option<f64>,
+    /// Index of the first generated token that differs, from 0.
+    pub token_index: Option<u32>,
+    pub expected_token: Option<TokenName>,
+    pub found_token: Option<TokenName>,
+}
+
+/// A tier's verdict and the figures behind it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TierResult {
+    pub tier: VerifyPass,
+    pub verdict: AnswerVerdict,
+    /// Number of prompts planned, served from the tier, served from elsewhere, and failed.
+    pub planned: u32,
+    pub verified: u32,
+    pub not_reached: u32,
+    pub failed: u32,
+    /// The pass that most prompts were compared with.
+    pub compared_with: Option<VerifyPass>,
+    /// Number of prompts above the limit.
+    pub differing: u32,
+    /// Whether many prompts differ slightly: more than repeated passes do.
+    pub shifted: bool,
+    /// Divergence above which a prompt differs, in nats per token.
+    pub limit: Option<f64>,
+    pub first: Option<FirstDifference>,
+    #[serde(flatten)]
+    pub differences: Differences,
+    /// The same, compared with computing.
+    pub from_computing: Differences,
+    /// Largest share of wrong answers that is compatible, at 95 % confidence, with none found.
+    pub wrong_share_max: Option<f64>,
+    /// Where a prompt came from that was not served from the tier: the first one.
+    pub first_not_reached: Option<NotReached>,
+    /// Decode rate divided by that of computing.
+    pub decode: Option<PairedRatio>,
+    /// Accepted draft length divided by that of computing.
+    pub accept_length: Option<PairedRatio>,
+    /// Whether decoding is slower, or fewer drafted tokens are accepted.
+    pub slower: bool,
+}
+
+/// A prompt that was not served from the tier of its pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NotReached {
+    pub prompt: u32,
+    pub expected_tokens: u32,
+    pub cached_tokens: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<CachedByTier>,
+}
+
+/// A failed request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailedRequest {
+    pub pass: VerifyPass,
+    pub prompt: u32,
+    pub error: String,
+}
+
+/// The result of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VerifyResult {
+    pub noise: Noise,
+    pub tiers: Vec<TierResult>,
+    /// Number of computed prompts that a cache served, although no request shares their cache.
+    pub cold_not_reached: u32,
+    pub failed: Vec<FailedRequest>,
+}
+
+impl VerifyResult {
+    pub(super) fn of(plan: &VerifyPlan, records: &[PromptRecord]) -> VerifyResult {
+        let compared = |pass: VerifyPass| {
+            let of_pass = records.iter().filter(move |record| record.pass == pass);
+            of_pass.filter_map(|record| match &record.outcome {
+                PromptOutcome::Reached { compared: Some((_, divergence)), .. } => Some(divergence),
+                _ => None,
+            })
+        };
+        let noise = Noise {
+            cold: Differences::of(compared(VerifyPass::ColdAgain)),
+            cold_paired: Differences::of(compared(VerifyPass::ColdPaired)),
+            device: Differences::of(compared(VerifyPass::DeviceAgain)),
+            decode: ratio(records, VerifyPass::ColdAgain, decode_rate),
+        };
+        let tiers = plan.tiers.iter().map(|tier| TierResult::of(plan, *tier, records, &noise)).collect();
+        let is_cold =
+            |pass: VerifyPass| matches!(pass, VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired);
+        let is_not_reached =
+            |record: &&PromptRecord| is_cold(record.pass) && matches!(record.outcome, PromptOutcome::NotReached { .. });
+        let failed = records.iter().filter_map(|record| match &record.outcome {
+            PromptOutcome::Failed(error) => {
+                Some(FailedRequest { pass: record.pass, prompt: record.prompt, error: error.clone() })
+            }
+            _ => None,
+        });
+        let cold_not_reached = records.iter().filter(is_not_reached).count() as u32;
+        VerifyResult { noise, tiers, cold_not_reached, failed: failed.collect() }
+    }
+
+    /// Whether every tier was verified, and none differs or is slower.
+    pub fn is_clean(&self) -> bool {
+        self.failed.is_empty() && self.tiers.iter().all(|tier| tier.verdict == AnswerVerdict::Same && !tier.slower)
+    }
+}
+
+impl TierResult {
+    fn of(plan: &VerifyPlan, tier: VerifyPass, records: &[PromptRecord], noise: &Noise) -> TierResult {
+        let of_tier = || records.iter().filter(|record| record.pass == tier);
+        let (mut verified, mut failed) = (0, 0);
+        let mut compared_with = None;
+        let mut limit_shown = None;
+        let mut differing = 0;
+        let mut first = None;
+        let mut not_reached = Vec::new();
+        let mut divergences = Vec::new();
+        let mut from_cold = Vec::new();
+        let mut has_noise = true;
+        for record in of_tier() {
+            match &record.outcome {
+                PromptOutcome::Failed(_) => failed += 1,
+                PromptOutcome::NotReached { cached_tokens, cached } => not_reached.push(NotReached {
+                    prompt: record.prompt,
+                    expected_tokens: plan.cached_tokens(),
+                    cached_tokens: *cached_tokens,
+                    cached: *cached,
+                }),
+                PromptOutcome::Reached { compared: None, .. } => {}
+                PromptOutcome::Reached { compared: Some((reference, divergence)), from_cold: cold, .. } => {
+                    verified += 1;
+                    compared_with.get_or_insert(*reference);
+                    divergences.push(divergence);
+                    from_cold.extend(cold);
+                    let Some(limit) = noise.limit(*reference) else {
+                        has_noise = false;
+                        continue;
+                    };
+                    limit_shown.get_or_insert(limit);
+                    if divergence.mean() > limit {
+                        differing += 1;
+                        first.get_or_insert_with(|| FirstDifference::of(record.prompt, divergence, limit));
+                    }
+                }
+            }
+        }
+        let shifted = tier != VerifyPass::Device && is_shifted(shifts(records, tier).into_iter());
+        let verdict = AnswerVerdict::of(differing, shifted, plan.prompts, verified, has_noise);
+        let decode = ratio(records, tier, decode_rate);
+        let accept_length = ratio(records, tier, accept_length);
+        let is_noisy = noise.decode.is_some_and(|noise| noise.is_slower());
+        let slower = decode.is_some_and(|decode| decode.is_slower() && !is_noisy)
+            || accept_length.is_some_and(|accepted| accepted.is_slower());
+        TierResult {
+            tier,
+            verdict,
+            planned: plan.prompts,
+            verified,
+            not_reached: not_reached.len() as u32,
+            failed,
+            compared_with,
+            differing,
+            shifted,
+            limit: limit_shown.filter(|limit| limit.is_finite()),
+            first,
+            differences: Differences::of(divergences.into_iter()),
+            from_computing: Differences::of(from_cold.into_iter()),
+            wrong_share_max: (differing == 0 && verified > 0).then(|| SampleSize::share_max(verified)),
+            first_not_reached: not_reached.first().copied(),
+            decode,
+            accept_length,
+            slower,
+        }
+    }
+}
+
+impl FirstDifference {
+    fn of(prompt: u32, divergence: &Divergence, limit: f64) -> FirstDifference {
+        let (expected_token, found_token) = divergence.tokens.clone().unzip();
+        FirstDifference {
+            prompt,
+            position: divergence.first_above(limit),
+            kl: Some(divergence.mean()).filter(|kl| kl.is_finite()),
+            token_index: divergence.first_token,
+            expected_token,
+            found_token,
+        }
+    }
+}
+
+/// The mean divergence of a prompt in `tier` and in the repeated pass, both from L1.
+fn shifts(records: &[PromptRecord], tier: VerifyPass) -> Vec<(f64, f64)> {
+    let from_device = |pass: VerifyPass| {
+        records.iter().filter(move |record| record.pass == pass).filter_map(|record| match &record.outcome {
+            PromptOutcome::Reached { compared: Some((VerifyPass::Device, divergence)), .. } => {
+                Some((record.prompt, divergence.mean()))
+            }
+            _ => None,
+        })
+    };
+    let repeated: std::collections::BTreeMap<u32, f64> = from_device(VerifyPass::DeviceAgain).collect();
+    from_device(tier).filter_map(|(prompt, kl)| Some((kl, *repeated.get(&prompt)?))).collect()
+}
+
+fn decode_rate(outcome: &PromptOutcome) -> Option<f64> {
+    match outcome {
+        PromptOutcome::Reached { decode_rate, .. } => *decode_rate,
+        _ => None,
+    }
+}
+
+fn accept_length(outcome: &PromptOutcome) -> Option<f64> {
+    match outcome {
+        PromptOutcome::Reached { accept_length, .. } => *accept_length,
+        _ => None,
+    }
+}
+
+/// The ratio of a figure in `pass` to that of the same prompt computed.
+fn ratio(records: &[PromptRecord], pass: VerifyPass, figure: fn(&PromptOutcome) -> Option<f64>) -> Option<PairedRatio> {
+    let of = |pass: VerifyPass| {
+        records
+            .iter()
+            .filter(move |record| record.pass == pass)
+            .filter_map(move |record| Some((record.prompt, figure(&record.outcome)?)))
+    };
+    let computed: std::collections::BTreeMap<u32, f64> = of(VerifyPass::Cold).collect();
+    PairedRatio::of(of(pass).filter_map(|(prompt, value)| Some((value, *computed.get(&prompt)?))))
+}

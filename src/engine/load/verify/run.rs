@@ -1,0 +1,267 @@
+//! Sends the prompts of a plan in each state of the caches, and compares the answers.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use futures_util::future::join;
+
+use crate::server::ServerCallError;
+use crate::verify::{
+    CachedByTier, Divergence, UnusableAnswer, VerifyAnswer, VerifyPass, VerifyPlan, VerifyRequest, VerifyResult,
+};
+
+/// After this many failed requests in a row, the run ends.
+const FAILURES_MAX: u32 = 5;
+
+/// A request failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyRequestError {
+    #[error(transparent)]
+    Call(#[from] ServerCallError),
+    #[error(transparent)]
+    Unusable(#[from] UnusableAnswer),
+}
+
+/// The user's command failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestartError {
+    #[error("cannot start the command: {0}")]
+    NotStarted(String),
+    #[error("the command ended with {0}")]
+    Failed(String),
+}
+
+/// A step between the passes failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyStepError {
+    #[error("cannot flush L1 and L2: {0}")]
+    Flush(ServerCallError),
+    #[error("{FAILURES_MAX} requests in a row failed, the last one with: {0}")]
+    Requests(VerifyRequestError),
+    #[error(transparent)]
+    Restart(#[from] RestartError),
+}
+
+/// The server whose answers are checked.
+pub trait VerifyServer {
+    /// Sends a request and returns the answer with its log-probabilities.
+    fn ask(&self, request: &VerifyRequest) -> impl Future<Output = Result<VerifyAnswer, VerifyRequestError>>;
+    /// Sends a request whose answer does not matter.
+    fn send(&self, request: &VerifyRequest) -> impl Future<Output = Result<(), VerifyRequestError>>;
+    /// Empties L1 and L2.
+    fn flush(&self) -> impl Future<Output = Result<(), ServerCallError>>;
+    /// Waits until L2 and L3 hold what they should.
+    fn settle(&self) -> impl Future<Output = ()>;
+    /// Runs the user's command.
+    fn restart(&self) -> impl Future<Output = Result<(), RestartError>>;
+}
+
+/// Callbacks during a run.
+pub trait VerifyObserver {
+    /// A pass over this many prompts starts.
+    fn pass_started(&mut self, pass: VerifyPass, prompts: u32);
+    /// A prompt of the pass was answered, or failed.
+    fn answered(&mut self);
+    /// A step between passes starts.
+    fn step(&mut self, name: &str);
+}
+
+/// What was found for a prompt in a pass.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PromptRecord {
+    pub pass: VerifyPass,
+    pub prompt: u32,
+    pub outcome: PromptOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum PromptOutcome {
+    Failed(String),
+    /// The prompt did not come from the tier of the pass.
+    NotReached {
+        cached_tokens: u32,
+        cached: Option<CachedByTier>,
+    },
+    Reached {
+        /// The pass it was compared with, and the difference.
+        compared: Option<(VerifyPass, Divergence)>,
+        /// The difference from computing.
+        from_cold: Option<Divergence>,
+        decode_rate: Option<f64>,
+        accept_length: Option<f64>,
+    },
+}
+
+/// A run. It can be dropped between two polls; [`VerifyRun::result`] then covers what was measured.
+pub struct VerifyRun<'a> {
+    plan: &'a VerifyPlan,
+    /// Answers that later passes are compared with.
+    answers: BTreeMap<(VerifyPass, u32), VerifyAnswer>,
+    records: Vec<PromptRecord>,
+    /// Number of failed requests since the last successful one.
+    failures: u32,
+    /// Number of steps that sent unrelated requests.
+    fillers: u64,
+}
+
+impl<'a> VerifyRun<'a> {
+    /// A run that has not started.
+    pub fn new(plan: &'a VerifyPlan) -> VerifyRun<'a> {
+        VerifyRun { plan, answers: BTreeMap::new(), records: Vec::new(), failures: 0, fillers: 0 }
+    }
+
+    /// Evaluates what was measured so far.
+    pub fn result(&self) -> VerifyResult {
+        VerifyResult::of(self.plan, &self.records)
+    }
+
+    /// Runs all passes.
+    ///
+    /// # Errors
+    /// A flush or the user's command failed, or several requests in a row.
+    pub async fn run<S: VerifyServer>(
+        &mut self,
+        server: &S,
+        observer: &mut dyn VerifyObserver,
+    ) -> Result<(), VerifyStepError> {
+        let plan = self.plan;
+        observer.step("warm up");
+        self.send_unrelated(server, u64::from(plan.length) * 2).await?;
+        for group in plan.groups() {
+            self.group(server, group, observer).await?;
+        }
+        if plan.has(VerifyPass::Restarted) {
+            empty(server, observer).await?;
+            observer.step("run the restart command");
+            server.restart().await?;
+            self.pass(server, VerifyPass::Restarted, 0..plan.prompts, observer).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs the passes over a group of prompts that fits into L1.
+    async fn group<S: VerifyServer>(
+        &mut self,
+        server: &S,
+        group: Range<u32>,
+        observer: &mut dyn VerifyObserver,
+    ) -> Result<(), VerifyStepError> {
+        let plan = self.plan;
+        empty(server, observer).await?;
+        for pass in [VerifyPass::Cold, VerifyPass::ColdAgain, VerifyPass::ColdPaired] {
+            self.pass(server, pass, group.clone(), observer).await?;
+        }
+        empty(server, observer).await?;
+        for pass in [VerifyPass::Fill, VerifyPass::Device, VerifyPass::DeviceAgain] {
+            self.pass(server, pass, group.clone(), observer).await?;
+        }
+        if let (true, Some(device)) = (plan.has(VerifyPass::Host), plan.device_tokens) {
+            observer.step("wait for write-back");
+            server.settle().await;
+            observer.step("evict the prompts from L1");
+            self.send_unrelated(server, device + u64::from(plan.length)).await?;
+            self.pass(server, VerifyPass::Host, group.clone(), observer).await?;
+        }
+        for pass in [VerifyPass::Storage, VerifyPass::Mixed] {
+            if plan.has(pass) {
+                empty(server, observer).await?;
+                self.pass(server, pass, group.clone(), observer).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_unrelated<S: VerifyServer>(&mut self, server: &S, tokens: u64) -> Result<(), VerifyStepError> {
+        self.fillers += 1;
+        for request in self.plan.unrelated(self.fillers, tokens) {
+            let sent = server.send(&request).await;
+            self.count(sent.as_ref().err())?;
+        }
+        Ok(())
+    }
+
+    /// Sends each prompt once, one at a time unless the pass is for pairs.
+    async fn pass<S: VerifyServer>(
+        &mut self,
+        server: &S,
+        pass: VerifyPass,
+        prompts: Range<u32>,
+        observer: &mut dyn VerifyObserver,
+    ) -> Result<(), VerifyStepError> {
+        observer.pass_started(pass, prompts.end - prompts.start);
+        let mut prompt = prompts.start;
+        while prompt < prompts.end {
+            if pass == VerifyPass::Mixed {
+                let sent = server.send(&self.plan.first_half(prompt)).await;
+                self.count(sent.as_ref().err())?;
+            }
+            let request = self.plan.request(pass, prompt);
+            if pass == VerifyPass::ColdPaired && prompt + 1 < prompts.end {
+                let other = self.plan.request(pass, prompt + 1);
+                let (first, second) = join(server.ask(&request), server.ask(&other)).await;
+                self.record(pass, prompt, first)?;
+                observer.answered();
+                prompt += 1;
+                self.record(pass, prompt, second)?;
+            } else {
+                let answer = server.ask(&request).await;
+                self.record(pass, prompt, answer)?;
+            }
+            observer.answered();
+            prompt += 1;
+        }
+        Ok(())
+    }
+
+    /// Counts failed requests in a row.
+    fn count(&mut self, error: Option<&VerifyRequestError>) -> Result<(), VerifyStepError> {
+        let Some(error) = error else {
+            self.failures = 0;
+            return Ok(());
+        };
+        self.failures += 1;
+        if self.failures >= FAILURES_MAX { Err(VerifyStepError::Requests(error.clone())) } else { Ok(()) }
+    }
+
+    /// Compares an answer with its references.
+    fn record(
+        &mut self,
+        pass: VerifyPass,
+        prompt: u32,
+        answer: Result<VerifyAnswer, VerifyRequestError>,
+    ) -> Result<(), VerifyStepError> {
+        let counted = self.count(answer.as_ref().err());
+        let outcome = match answer {
+            Err(error) => PromptOutcome::Failed(error.to_string()),
+            Ok(VerifyAnswer { cached_tokens, cached, .. })
+                if !pass.is_reached(cached_tokens, cached, self.plan.cached_tokens()) =>
+            {
+                PromptOutcome::NotReached { cached_tokens, cached }
+            }
+            Ok(answer) => {
+                let from = |reference: VerifyPass| {
+                    let expected = self.answers.get(&(reference, prompt))?;
+                    Some(Divergence::between(&expected.positions, &answer.positions, answer.forced))
+                };
+                let compared =
+                    pass.reference().iter().find_map(|reference| from(*reference).map(|found| (*reference, found)));
+                let from_cold = from(VerifyPass::Cold);
+                let VerifyAnswer { decode_rate, accept_length, .. } = answer;
+                if matches!(pass, VerifyPass::Cold | VerifyPass::Device) {
+                    self.answers.insert((pass, prompt), answer);
+                }
+                PromptOutcome::Reached { compared, from_cold, decode_rate, accept_length }
+            }
+        };
+        self.records.push(PromptRecord { pass, prompt, outcome });
+        counted
+    }
+}
+
+/// Waits for write-back, then empties L1 and L2.
+async fn empty<S: VerifyServer>(server: &S, observer: &mut dyn VerifyObserver) -> Result<(), VerifyStepError> {
+    observer.step("wait for write-back");
+    server.settle().await;
+    observer.step("flush L1 and L2");
+    server.flush().await.map_err(VerifyStepError::Flush)
+}
