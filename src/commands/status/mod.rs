@@ -484,6 +484,17 @@ mod tests {
     }
 
     #[test]
+    fn releases_of_the_last_day_follow_the_last_ones() {
+        let [first, second] =
+            [["0.3.10.post2", "0.3.13.post1"], ["0.3.12.post1", "0.3.13.post1"]].map(|shown| shown.map(str::to_owned));
+        let releases = Some([("h1", &first[..]), ("h2", &second[1..])].into());
+        let shown = releases::shown(&StatusDocument { releases, ..status(&[]) }).expect("releases");
+        let (now, before) = shown.split_once("also in the last day").expect("both parts");
+        assert!(now.contains("0.3.13.post1 on 2 hosts") && before.contains("0.3.10.post2"), "{shown}");
+        assert_eq!(releases::shown(&status(&[])), None);
+    }
+
+    #[test]
     fn a_report_shows_segments_and_ends_with_caveats_and_answer() {
         let segments = [segment("node-1:12345", "a"), segment("node-2:12345", "b"), segment("node-3:12345", "c")];
         let status = status(&segments);

@@ -23,7 +23,7 @@ pub enum VerifyCaveat {
     #[error("{requests} requests failed, the first one in the pass {}: {error}", .pass.name())]
     Failed { requests: u32, pass: VerifyPass, error: String },
     #[error(
-        "repeated passes differ (up to {kl_max:.1e} nats per token): smaller faults cannot be told from noise. --enable-deterministic-inference of SGLang removes it"
+        "repeated passes differ (up to {kl_max:.1e} nats per token): smaller faults are hidden by this noise. --enable-deterministic-inference of SGLang removes it"
     )]
     Noise { kl_max: f64 },
 }

@@ -6,6 +6,8 @@ mod outputs;
 mod progress;
 mod report;
 
+use std::path::PathBuf;
+
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::env;
 use crate::commands::bench::measured::{MeasuredSystem, QueriedServer};
@@ -29,6 +31,7 @@ use crate::engine::load::plan::check_all_reachable;
 use crate::engine::load::server::{ServerClient, ServerInfo};
 use crate::engine::load::verify::{
     PlanError, SampleSize, VerifiedEndpoint, VerifyApi, VerifyPass, VerifyPlan, VerifyRun, VerifyStepError,
+    read_prompts,
 };
 
 /// Page size of a server that does not report it: vLLM's default.
@@ -72,6 +75,9 @@ pub struct Args {
     /// Number of prompts [default: from --affected and --power]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["affected", "power"])]
     prompts: Option<u32>,
+    /// File with the prompts, one JSON list of token IDs per line [default: random token IDs]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["affected", "power", "prompts", "length", "seed"])]
+    prompt_file: Option<PathBuf>,
     /// Prompt length in tokens, the continuation included
     #[arg(long, alias = "prompt-length", value_name = "TOKENS", default_value_t = 1024, value_parser = values::tokens)]
     length: u32,
@@ -89,8 +95,8 @@ pub struct Args {
     /// The command must wait until the store is ready
     #[arg(long, value_name = "COMMAND")]
     restart: Option<String>,
-    /// Sample token IDs below N
-    #[arg(long, default_value_t = 32_000, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    /// Sample token IDs below N, which must be at most the size of the model's vocabulary
+    #[arg(long, default_value_t = 32_000, value_name = "N", value_parser = clap::value_parser!(u32).range(2..), conflicts_with = "prompt_file")]
     vocab_size: u32,
     /// Seed for the prompts. With the seed of an earlier run, L3 may serve the pages of that run,
     /// which shows whether they still fit the model [default: random]
@@ -163,10 +169,10 @@ impl Args {
             target: base,
             seed: plan.seed.0,
             prompts: plan.prompts,
-            prompt_tokens: plan.length,
+            prompt_tokens: (0..plan.prompts).map(|prompt| plan.length_of(prompt)).max().unwrap_or(0),
             continuation_tokens: plan.forced,
             output_tokens: plan.generated,
-            sample_size: self.prompts.is_none().then_some(size),
+            sample_size: (self.prompts.is_none() && self.prompt_file.is_none()).then_some(size),
             complete: matches!(end, RunEnd::Complete),
             measured: system,
             result,
@@ -215,6 +221,18 @@ impl Args {
         }
     }
 
+    /// Reads the user's prompts, if any.
+    fn given(&self) -> Result<Vec<Vec<u32>>, Failure> {
+        let Some(path) = &self.prompt_file else { return Ok(Vec::new()) };
+        let unusable = |error: String| {
+            Failure::usage(format!("cannot use the prompts in {}", path.display()))
+                .found(error)
+                .next("write one JSON list of token IDs per line, such as [12, 845, 33]")
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+        read_prompts(&text).map_err(|error| unusable(error.to_string()))
+    }
+
     /// Returns the prompts and tiers, with caveats about tiers that are not checked.
     fn plan(&self, info: Option<&ServerInfo>, size: SampleSize) -> Result<(VerifyPlan, Vec<VerifyCaveat>), Failure> {
         let mut caveats = Vec::new();
@@ -239,12 +257,18 @@ impl Args {
         if self.endpoint.api == Api::Completions {
             caveats.push(VerifyCaveat::GeneratedOnly);
         }
+        let given = self.given()?;
+        // IDs of other tokens could be outside the model's vocabulary.
+        let highest = given.iter().flatten().max();
+        let vocabulary = highest.map_or(self.vocab_size, |highest| highest.saturating_add(1));
+        let count = if given.is_empty() { self.prompts } else { u32::try_from(given.len()).ok() };
         let plan = VerifyPlan {
-            prompts: self.prompts.unwrap_or_else(|| size.prompts()),
+            prompts: count.unwrap_or_else(|| size.prompts()),
+            given,
             length: self.length,
             forced: self.continuation,
             generated: self.output_length,
-            vocabulary: self.vocab_size,
+            vocabulary,
             seed: Seed(self.seed.unwrap_or_else(|| env().rng() >> 16)),
             run: env().rng(),
             page: self.server.page_size.or(known.page_size).unwrap_or(PAGE_DEFAULT),
@@ -253,8 +277,8 @@ impl Args {
         };
         plan.check(&known).map_err(|error| {
             let next = match error {
-                PlanError::PromptTooLong { most, .. } => format!("set --length to at most {most}"),
-                PlanError::PromptTooShort { least, .. } => format!("set --length to at least {least}"),
+                PlanError::PromptTooLong { most, .. } => format!("use prompts of at most {most} tokens (--length)"),
+                PlanError::PromptTooShort { least, .. } => format!("use prompts of at least {least} tokens (--length)"),
             };
             Failure::usage(error.to_string()).next(next)
         })?;

@@ -22,6 +22,7 @@ pub(super) struct VerifyReport {
     pub seed: u64,
     /// Number of prompts.
     pub prompts: u32,
+    /// Length of the longest one.
     pub prompt_tokens: u32,
     pub continuation_tokens: u32,
     pub output_tokens: u32,
@@ -76,7 +77,7 @@ impl VerifyReport {
             )
         });
         format!(
-            "{prompts} prompts of {prompt_tokens} tokens, the last {continuation_tokens} of them with log-probabilities, and \
+            "{prompts} prompts of up to {prompt_tokens} tokens, the last {continuation_tokens} of them with log-probabilities, and \
              {output_tokens} generated tokens.{planned}"
         )
     }

@@ -16,7 +16,9 @@ const GROUP_SHARE: f64 = 0.4;
 pub struct VerifyPlan {
     /// Number of prompts.
     pub prompts: u32,
-    /// Length of a prompt in tokens, the forced continuation included.
+    /// Token IDs of the prompts; empty if they are random.
+    pub given: Vec<Vec<u32>>,
+    /// Length of a random prompt in tokens, the forced continuation included.
     pub length: u32,
     /// Length of the forced continuation in tokens.
     pub forced: u32,
@@ -68,33 +70,40 @@ impl VerifyPlan {
         // A mixed hit needs two such parts.
         let parts = if self.tiers.contains(&VerifyPass::Mixed) { 2 } else { 1 };
         let least = self.forced + parts * lookup.next_multiple_of(self.page);
-        if self.length < least {
-            return Err(PlanError::PromptTooShort { length: self.length, least });
+        let lengths = || (0..self.prompts).map(|prompt| self.length_of(prompt));
+        if let Some(length) = lengths().find(|length| *length < least) {
+            return Err(PlanError::PromptTooShort { length, least });
         }
         let device = self.device_tokens.unwrap_or(u64::MAX);
-        let most = (device as f64 * GROUP_SHARE) as u64;
-        let needed = u64::from(self.length + self.generated);
-        if needed > most {
-            let most = most.saturating_sub(u64::from(self.generated));
-            return Err(PlanError::PromptTooLong { length: self.length, device, most });
+        let most = ((device as f64 * GROUP_SHARE) as u64).saturating_sub(u64::from(self.generated));
+        match lengths().find(|length| u64::from(*length) > most) {
+            Some(length) => Err(PlanError::PromptTooLong { length, device, most }),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Length of the prompt with this index, in tokens.
+    pub fn length_of(&self, prompt: u32) -> u32 {
+        self.given.get(prompt as usize).map_or(self.length, |ids| u32::try_from(ids.len()).unwrap_or(u32::MAX))
     }
 
     /// Token IDs of the prompt with this index.
     pub fn ids(&self, prompt: u32) -> Vec<u32> {
+        if let Some(ids) = self.given.get(prompt as usize) {
+            return ids.clone();
+        }
         let mut generator = self.seed.generator("verify", u64::from(prompt));
         (0..self.length).map(|_| generator.random_range(0..self.vocabulary.max(1))).collect()
     }
 
     /// Number of tokens that a cache can serve: the whole pages before the continuation.
-    pub fn cached_tokens(&self) -> u32 {
-        (self.length - self.forced) / self.page * self.page
+    pub fn cached_tokens(&self, prompt: u32) -> u32 {
+        self.length_of(prompt).saturating_sub(self.forced) / self.page * self.page
     }
 
     /// Number of tokens that L1 serves in the mixed pass: half of the pages.
-    pub fn half(&self) -> u32 {
-        self.cached_tokens() / self.page / 2 * self.page
+    pub fn half(&self, prompt: u32) -> u32 {
+        self.cached_tokens(prompt) / self.page / 2 * self.page
     }
 
     /// Returns the request for a prompt in `pass`.
@@ -112,7 +121,7 @@ impl VerifyPlan {
     pub fn first_half(&self, prompt: u32) -> VerifyRequest {
         let mut ids = self.ids(prompt);
         // The last token is always computed. One more lets all pages of the half be served.
-        ids.truncate(self.half() as usize + 1);
+        ids.truncate(self.half(prompt) as usize + 1);
         VerifyRequest { ids, forced: 0, generated: 1, salt: None }
     }
 
@@ -130,10 +139,24 @@ impl VerifyPlan {
 
     /// Returns the prompts in groups that fit into L1.
     pub fn groups(&self) -> Vec<Range<u32>> {
-        let tokens = u64::from(self.length + self.generated).next_multiple_of(u64::from(self.page));
-        let space = self.device_tokens.unwrap_or(u64::MAX) as f64 * GROUP_SHARE;
-        let size = u32::try_from((space as u64 / tokens).max(1)).unwrap_or(u32::MAX).min(self.prompts.max(1));
-        (0..self.prompts).step_by(size as usize).map(|from| from..(from + size).min(self.prompts)).collect()
+        let space = (self.device_tokens.unwrap_or(u64::MAX) as f64 * GROUP_SHARE) as u64;
+        let mut groups: Vec<Range<u32>> = Vec::new();
+        let mut used = 0;
+        for prompt in 0..self.prompts {
+            let tokens = u64::from(self.length_of(prompt)) + u64::from(self.generated);
+            let tokens = tokens.next_multiple_of(u64::from(self.page));
+            match groups.last_mut() {
+                Some(group) if used + tokens <= space => {
+                    group.end = prompt + 1;
+                    used += tokens;
+                }
+                _ => {
+                    groups.push(prompt..prompt + 1);
+                    used = tokens;
+                }
+            }
+        }
+        groups
     }
 
     /// Whether this tier is checked.
@@ -149,6 +172,7 @@ mod tests {
     pub(in crate::verify) fn plan(prompts: u32) -> VerifyPlan {
         VerifyPlan {
             prompts,
+            given: Vec::new(),
             length: 640,
             forced: 32,
             generated: 8,
@@ -185,13 +209,24 @@ mod tests {
     }
 
     #[test]
+    fn given_prompts_have_their_own_lengths() {
+        let given = vec![vec![7; 640], vec![8; 2000], vec![9; 600]];
+        let plan = VerifyPlan { given, ..plan(3) };
+        assert_eq!((plan.check(&info(true)), plan.groups()), (Ok(()), vec![0..2, 2..3]));
+        assert_eq!((plan.cached_tokens(1), plan.ids(2)), (1968, vec![9; 600]));
+        let short = VerifyPlan { given: vec![vec![7; 640], vec![8; 10]], ..plan };
+        let short = VerifyPlan { prompts: 2, ..short };
+        assert_eq!(short.check(&info(true)), Err(PlanError::PromptTooShort { length: 10, least: 544 }));
+    }
+
+    #[test]
     fn computed_answers_have_their_own_cache_and_others_share_one() {
         let plan = plan(2);
         let salts = [VerifyPass::Cold, VerifyPass::ColdAgain, VerifyPass::Device, VerifyPass::Storage]
             .map(|pass| plan.request(pass, 1).salt);
         assert!(salts[0].is_some() && salts[0] != salts[1] && salts[2].is_none() && salts[3].is_none());
         assert_ne!(plan.ids(0), plan.ids(1));
-        assert_eq!((plan.cached_tokens(), plan.half(), plan.first_half(1).ids.len()), (608, 304, 305));
+        assert_eq!((plan.cached_tokens(1), plan.half(1), plan.first_half(1).ids.len()), (608, 304, 305));
         let unrelated: Vec<_> = plan.unrelated(1, 1281).collect();
         assert_eq!(unrelated.len(), 3);
         assert_ne!(unrelated[0].ids, unrelated[1].ids);

@@ -209,7 +209,7 @@ impl TierResult {
                 PromptOutcome::Failed(_) => failed += 1,
                 PromptOutcome::NotReached { cached_tokens, cached } => not_reached.push(NotReached {
                     prompt: record.prompt,
-                    expected_tokens: plan.cached_tokens(),
+                    expected_tokens: plan.cached_tokens(record.prompt),
                     cached_tokens: *cached_tokens,
                     cached: *cached,
                 }),

@@ -234,7 +234,7 @@ impl<'a> VerifyRun<'a> {
         let outcome = match answer {
             Err(error) => PromptOutcome::Failed(error.to_string()),
             Ok(VerifyAnswer { cached_tokens, cached, .. })
-                if !pass.is_reached(cached_tokens, cached, self.plan.cached_tokens()) =>
+                if !pass.is_reached(cached_tokens, cached, self.plan.cached_tokens(prompt)) =>
             {
                 PromptOutcome::NotReached { cached_tokens, cached }
             }

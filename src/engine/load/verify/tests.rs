@@ -32,7 +32,7 @@ struct Faults {
     ignores_salt: bool,
     /// Decode rate after a hit in L3, where 1 is that of others.
     slow: Option<f64>,
-    /// Log-probabilities after a hit in L3 are no numbers.
+    /// Log-probabilities after a hit in L3 are NaN.
     not_a_number: bool,
     /// Requests are refused.
     refuses: bool,
@@ -171,6 +171,7 @@ impl VerifyObserver for Count {
 fn plan(prompts: u32, seed: u64) -> VerifyPlan {
     VerifyPlan {
         prompts,
+        given: Vec::new(),
         length: 160,
         forced: 32,
         generated: 8,

@@ -40,10 +40,13 @@ impl HostReleases {
         self.shown.last().map(|(shown, _)| *shown)
     }
 
-    /// What clients have shown in the last day, the latest last.
+    /// What clients have shown in the last day, the latest last. A client shows more with each kind
+    /// of call, so a set that contains another one is left out.
     pub(super) fn shown(&self, now: Mono) -> Vec<Releases> {
-        let kept = self.shown.iter().filter(|(_, at)| now.since(*at) <= SHOWN_KEPT);
-        kept.map(|(releases, _)| *releases).collect()
+        let kept = || self.shown.iter().filter(|(_, at)| now.since(*at) <= SHOWN_KEPT).map(|(releases, _)| *releases);
+        let is_known_better =
+            |releases: &Releases| kept().any(|other| other != *releases && other.without(*releases).is_empty());
+        kept().filter(|releases| !is_known_better(releases)).collect()
     }
 
     /// Adds what a client has shown.

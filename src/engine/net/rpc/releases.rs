@@ -296,6 +296,21 @@ mod tests {
     }
 
     #[test]
+    fn a_set_that_contains_another_one_is_not_listed() {
+        let releases = ClientReleases::new(Release::LATEST);
+        for (second, shown) in [
+            (0, Releases::since(Release::V0_3_7)),
+            (1, Releases::only(Release::V0_3_10_2)),
+            (2, Releases::since(Release::V0_3_12)),
+            (3, Releases::since(Release::V0_3_13)),
+        ] {
+            releases.show(PEER, shown, at(second));
+        }
+        let listed = vec![Releases::only(Release::V0_3_10_2), Releases::since(Release::V0_3_13)];
+        assert_eq!(releases.shown(at(4)), [("10.0.0.1".to_owned(), listed)]);
+    }
+
+    #[test]
     fn the_number_of_hosts_is_limited() {
         let releases = ClientReleases::new(Release::LATEST);
         for index in 0..HOSTS_MAX as u64 + 10 {
