@@ -185,7 +185,11 @@ impl Args {
         }
         written?;
         let is_clean = report.complete && report.result.is_clean();
-        Ok(if is_clean { Exit::Done } else { Exit::No })
+        Ok(match end {
+            RunEnd::Complete if is_clean => Exit::Done,
+            RunEnd::Failed(_) if !run.has_answers() => Exit::Unreachable,
+            _ => Exit::No,
+        })
     }
 
     /// Returns what the run can find.

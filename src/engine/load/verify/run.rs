@@ -115,6 +115,11 @@ impl<'a> VerifyRun<'a> {
         VerifyResult::of(self.plan, &self.records)
     }
 
+    /// Whether any prompt was answered.
+    pub fn has_answers(&self) -> bool {
+        self.records.iter().any(|record| !matches!(record.outcome, PromptOutcome::Failed(_)))
+    }
+
     /// Runs all passes.
     ///
     /// # Errors
