@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::verify::{NextToken, TokenName};
+use crate::verify::{NextToken, TokenName, VerifyRequest};
 use mcctl_base::text::one_line;
 
 /// Maximum number of characters of a server's message.
@@ -98,7 +98,7 @@ pub(super) fn document_of(body: &str) -> Result<Value, UnusableAnswer> {
 /// requested. The first of them has none, because the server computes no distribution for it.
 ///
 /// # Errors The server returned an error, no log-probabilities, or another document.
-pub(super) fn read_generate(body: &str, forced: u32) -> Result<VerifyAnswer, UnusableAnswer> {
+pub(super) fn read_generate(body: &str, request: &VerifyRequest) -> Result<VerifyAnswer, UnusableAnswer> {
     let GenerateDocument { meta_info: meta } = serde_json::from_value(document_of(body)?).map_err(json_error)?;
     if let Some(reason) = meta.finish_reason.as_ref().filter(|reason| reason["type"] == "abort") {
         let message = reason["message"].as_str().unwrap_or("no reason given");
@@ -107,11 +107,13 @@ pub(super) fn read_generate(body: &str, forced: u32) -> Result<VerifyAnswer, Unu
     let (Some(input), Some(output)) = (meta.input_token_logprobs, meta.output_token_logprobs) else {
         return Err(UnusableAnswer::NoLogprobs);
     };
-    if input.len() != forced as usize || output.is_empty() {
+    let forced = request.forced as usize;
+    let expected = if request.computed { request.ids.len() } else { forced };
+    if input.len() != expected || output.is_empty() {
         return Err(UnusableAnswer::NoLogprobs);
     }
     let mut positions = Vec::with_capacity(input.len() + output.len());
-    join(&mut positions, input, meta.input_top_logprobs, 1);
+    join(&mut positions, input, meta.input_top_logprobs, (expected + 1).saturating_sub(forced));
     let forced = positions.len();
     join(&mut positions, output, meta.output_top_logprobs, 0);
     let decode_s = meta.e2e_latency.zip(meta.first_token_latency).map(|(whole, first)| whole - first);
@@ -156,9 +158,13 @@ mod tests {
         "cached_tokens":96,"cached_tokens_details":{"device":32,"host":0,"storage":64,"storage_backend":"MooncakeStore"},
         "completion_tokens":3,"e2e_latency":1.5,"first_token_latency":0.5,"spec_accept_length":2.5}}"#;
 
+    fn request(forced: u32, computed: bool) -> VerifyRequest {
+        VerifyRequest { ids: vec![1, 6, 8], forced, generated: 1, salt: None, computed }
+    }
+
     #[test]
     fn forced_and_generated_positions_are_read_in_order() {
-        let answer = read_generate(BODY, 3).expect("an answer");
+        let answer = read_generate(BODY, &request(3, false)).expect("an answer");
         let tokens: Vec<_> = answer.positions.iter().map(|position| position.token.clone()).collect();
         assert_eq!(tokens, [6, 8, 7].map(TokenName::Id));
         assert_eq!((answer.forced, answer.positions[0].top.len()), (2, 2));
@@ -168,13 +174,23 @@ mod tests {
     }
 
     #[test]
+    fn of_a_computed_prompt_only_the_continuation_is_kept() {
+        let answer = read_generate(BODY, &request(2, true)).expect("an answer");
+        let tokens: Vec<_> = answer.positions.iter().map(|position| position.token.clone()).collect();
+        assert_eq!((tokens, answer.forced), ([8, 7].map(TokenName::Id).to_vec(), 1));
+    }
+
+    #[test]
     fn answers_without_what_was_requested_are_unusable() {
-        assert_eq!(read_generate(BODY, 4), Err(UnusableAnswer::NoLogprobs));
-        let plain = read_generate(r#"{"text":"x","meta_info":{"cached_tokens":0}}"#, 3);
+        assert_eq!(read_generate(BODY, &request(4, false)), Err(UnusableAnswer::NoLogprobs));
+        let plain = read_generate(r#"{"text":"x","meta_info":{"cached_tokens":0}}"#, &request(3, false));
         assert_eq!(plain, Err(UnusableAnswer::NoLogprobs));
-        let aborted = read_generate(r#"{"meta_info":{"finish_reason":{"type":"abort","message":"too long"}}}"#, 3);
+        let aborted = read_generate(
+            r#"{"meta_info":{"finish_reason":{"type":"abort","message":"too long"}}}"#,
+            &request(3, false),
+        );
         assert_eq!(aborted, Err(UnusableAnswer::Aborted("too long".to_owned())));
-        assert!(matches!(read_generate("", 3), Err(UnusableAnswer::NotJson(_))));
-        assert!(matches!(read_generate("[]", 3), Err(UnusableAnswer::NotJson(_))));
+        assert!(matches!(read_generate("", &request(3, false)), Err(UnusableAnswer::NotJson(_))));
+        assert!(matches!(read_generate("[]", &request(3, false)), Err(UnusableAnswer::NotJson(_))));
     }
 }

@@ -62,7 +62,7 @@ impl<E: Env> VerifyServer for VerifiedEndpoint<E> {
     async fn ask(&self, request: &VerifyRequest) -> Result<VerifyAnswer, VerifyRequestError> {
         let body = self.post(request).await?;
         Ok(match self.api {
-            VerifyApi::Generate => answer::read_generate(&body, request.forced)?,
+            VerifyApi::Generate => answer::read_generate(&body, request)?,
             VerifyApi::Completions { .. } => openai::read_completion(&body)?,
         })
     }

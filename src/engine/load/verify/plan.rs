@@ -114,7 +114,17 @@ impl VerifyPlan {
             }
             _ => None,
         };
-        VerifyRequest { ids: self.ids(prompt), forced: self.forced, generated: self.generated, salt }
+        let (forced, generated) = (self.forced, self.generated);
+        VerifyRequest { ids: self.ids(prompt), forced, generated, salt, computed: false }
+    }
+
+    /// Returns two requests for the same unrelated prompt in different caches.
+    pub fn same_prompt_twice(&self) -> [VerifyRequest; 2] {
+        let ids: Vec<u32> = self.unrelated(u64::from(u32::MAX), 1).flat_map(|request| request.ids).collect();
+        [0, 1].map(|number| {
+            let salt = Some(format!("mcctl-verify-{:016x}-probe-{number}", self.run));
+            VerifyRequest { ids: ids.clone(), forced: self.forced, generated: 1, salt, computed: false }
+        })
     }
 
     /// Returns the request that brings the first half of a prompt into L1.
@@ -122,7 +132,7 @@ impl VerifyPlan {
         let mut ids = self.ids(prompt);
         // The last token is always computed. One more lets all pages of the half be served.
         ids.truncate(self.half(prompt) as usize + 1);
-        VerifyRequest { ids, forced: 0, generated: 1, salt: None }
+        VerifyRequest { ids, forced: 0, generated: 1, salt: None, computed: false }
     }
 
     /// Returns unrelated requests with at least `tokens` tokens in total. `step`: different for
@@ -133,7 +143,7 @@ impl VerifyPlan {
             let mut generator = seed.generator("verify-unrelated", step << 32 | index);
             let ids = (0..length).map(|_| generator.random_range(0..vocabulary)).collect();
             let salt = Some(format!("mcctl-verify-{run:016x}-unrelated-{step}"));
-            VerifyRequest { ids, forced: 0, generated: 1, salt }
+            VerifyRequest { ids, forced: 0, generated: 1, salt, computed: false }
         })
     }
 

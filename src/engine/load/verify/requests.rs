@@ -19,6 +19,8 @@ pub struct VerifyRequest {
     pub generated: u32,
     /// Name of a cache that no other request shares.
     pub salt: Option<String>,
+    /// Whether log-probabilities of all tokens are requested. Then no cache serves any of them.
+    pub computed: bool,
 }
 
 impl VerifyRequest {
@@ -33,7 +35,8 @@ impl VerifyRequest {
             body["return_logprob"] = true.into();
             // SGLang serves no token from a cache at or after this position, because it needs the
             // hidden states there.
-            body["logprob_start_len"] = (self.ids.len() as u64).saturating_sub(u64::from(self.forced)).into();
+            let cached = (self.ids.len() as u64).saturating_sub(u64::from(self.forced));
+            body["logprob_start_len"] = if self.computed { 0 } else { cached }.into();
             body["top_logprobs_num"] = TOP.into();
         }
         if let Some(salt) = &self.salt {
@@ -79,9 +82,18 @@ mod tests {
 
     #[test]
     fn continuation_starts_after_the_tokens_that_a_cache_may_serve() {
-        let request = VerifyRequest { ids: (0..100).collect(), forced: 20, generated: 8, salt: Some("s".to_owned()) };
+        let request = VerifyRequest {
+            ids: (0..100).collect(),
+            forced: 20,
+            generated: 8,
+            salt: Some("s".to_owned()),
+            computed: false,
+        };
         let body: Value = serde_json::from_str(&request.generate_body(&Map::new())).expect("JSON");
         assert_eq!((&body["logprob_start_len"], &body["extra_key"]), (&json!(80), &json!("s")));
+        let computed = VerifyRequest { computed: true, ..request.clone() };
+        let body: Value = serde_json::from_str(&computed.generate_body(&Map::new())).expect("JSON");
+        assert_eq!(body["logprob_start_len"], 0);
         let mut extra = Map::new();
         extra.insert("priority".to_owned(), 3.into());
         let plain = VerifyRequest { forced: 0, salt: None, ..request };

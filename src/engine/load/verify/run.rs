@@ -36,6 +36,8 @@ pub enum RestartError {
 pub enum VerifyStepError {
     #[error("cannot flush L1 and L2: {0}")]
     Flush(ServerCallError),
+    #[error("the first request failed: {0}")]
+    FirstRequest(VerifyRequestError),
     #[error("{FAILURES_MAX} requests in a row failed, the last one with: {0}")]
     Requests(VerifyRequestError),
     #[error(transparent)]
@@ -102,12 +104,14 @@ pub struct VerifyRun<'a> {
     failures: u32,
     /// Number of steps that sent unrelated requests.
     fillers: u64,
+    /// Whether L3 serves pages to requests with another salt.
+    shares_salts: bool,
 }
 
 impl<'a> VerifyRun<'a> {
     /// A run that has not started.
     pub fn new(plan: &'a VerifyPlan) -> VerifyRun<'a> {
-        VerifyRun { plan, answers: BTreeMap::new(), records: Vec::new(), failures: 0, fillers: 0 }
+        VerifyRun { plan, answers: BTreeMap::new(), records: Vec::new(), failures: 0, fillers: 0, shares_salts: false }
     }
 
     /// Evaluates what was measured so far.
@@ -132,6 +136,7 @@ impl<'a> VerifyRun<'a> {
         let plan = self.plan;
         observer.step("warm up");
         self.send_unrelated(server, u64::from(plan.length) * 2).await?;
+        self.probe_salts(server, observer).await?;
         for group in plan.groups() {
             self.group(server, group, observer).await?;
         }
@@ -142,6 +147,27 @@ impl<'a> VerifyRun<'a> {
             self.pass(server, VerifyPass::Restarted, 0..plan.prompts, observer).await?;
         }
         Ok(())
+    }
+
+    /// Finds out whether L3 serves the pages of a request to one with another salt, as SGLang did
+    /// up to 0.5.18. Then computed answers must be forced in another way.
+    async fn probe_salts<S: VerifyServer>(
+        &mut self,
+        server: &S,
+        observer: &mut dyn VerifyObserver,
+    ) -> Result<(), VerifyStepError> {
+        let [first, second] = self.plan.same_prompt_twice();
+        server.ask(&first).await.map_err(VerifyStepError::FirstRequest)?;
+        empty(server, observer).await?;
+        let answer = server.ask(&second).await.map_err(VerifyStepError::FirstRequest)?;
+        self.shares_salts = answer.cached_tokens > 0;
+        Ok(())
+    }
+
+    /// The request for a prompt.
+    fn request(&self, pass: VerifyPass, prompt: u32) -> VerifyRequest {
+        let is_cold = matches!(pass, VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired);
+        VerifyRequest { computed: is_cold && self.shares_salts, ..self.plan.request(pass, prompt) }
     }
 
     /// Runs the passes over a group of prompts that fits into L1.
@@ -200,9 +226,9 @@ impl<'a> VerifyRun<'a> {
                 let sent = server.send(&self.plan.first_half(prompt)).await;
                 self.count(sent.as_ref().err())?;
             }
-            let request = self.plan.request(pass, prompt);
+            let request = self.request(pass, prompt);
             if pass == VerifyPass::ColdPaired && prompt + 1 < prompts.end {
-                let other = self.plan.request(pass, prompt + 1);
+                let other = self.request(pass, prompt + 1);
                 let (first, second) = join(server.ask(&request), server.ask(&other)).await;
                 self.record(pass, prompt, first)?;
                 observer.answered();
