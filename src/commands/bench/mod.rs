@@ -8,6 +8,7 @@ pub mod ladder;
 mod measured;
 pub mod multi_turn;
 pub mod number;
+mod report_files;
 pub mod serving;
 pub mod store;
 pub mod transfer;

@@ -22,6 +22,7 @@ pub mod memory;
 pub mod packet_socket;
 pub mod pages;
 pub mod ports;
+pub mod process_group;
 pub mod process_metrics;
 pub mod process_stats;
 pub mod procfs;

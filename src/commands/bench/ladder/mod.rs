@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::env;
-use crate::commands::bench::ladder::outputs::LadderFileArgs;
 use crate::commands::bench::ladder::progress::LadderProgress;
 use crate::commands::bench::ladder::report::LadderReport;
 use crate::commands::bench::measured::{MeasuredSystem, QueriedServer};
@@ -20,6 +19,7 @@ use crate::commands::bench::multi_turn::execute;
 use crate::commands::bench::multi_turn::negative_numbers_are_values;
 use crate::commands::bench::multi_turn::preflight::unreachable;
 use crate::commands::bench::multi_turn::progress::Screen;
+use crate::commands::bench::report_files::ReportFileArgs;
 use crate::commands::cli::args as values;
 use crate::commands::cli::confirm::{self, ConfirmArgs};
 use crate::commands::cli::error::{Exit, Failure, Outcome};
@@ -92,7 +92,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]
-    files: LadderFileArgs,
+    files: ReportFileArgs,
 }
 
 /// Number of prompts per length in the first round, and at most.
@@ -162,7 +162,7 @@ impl Args {
             agrees: result.agrees,
             caveats: signal.into_iter().chain(wide).chain(result.caveats.into_iter().map(BenchCaveat::Load)).collect(),
         };
-        let written = self.files.write(&report, &run);
+        let written = outputs::write(&self.files, &report, &run);
         match self.files.prints_json() {
             true => output::json(&report)?,
             false => output::data(report.text(&run, table::width()))?,

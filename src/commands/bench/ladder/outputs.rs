@@ -1,75 +1,22 @@
 //! The files of a tier ladder: CSV, an SVG image and an HTML page.
 
-use std::path::PathBuf;
-
 use crate::commands::bench::ladder::report::LadderReport;
-use crate::commands::bench::multi_turn::{Identity, OpenMode, html, open, replace};
+use crate::commands::bench::multi_turn::{Identity, html};
+use crate::commands::bench::report_files::{ReportFileArgs, ReportFiles};
 use crate::commands::cli::error::Failure;
 use crate::engine::load::ladder::LadderCell;
 
-/// Flags for the report and its files.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct LadderFileArgs {
-    /// Print the report as one JSON document, or write it to FILE
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
-    /// Write the report with plots as an HTML page
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// Write the plot of TTFT against prompt length as an SVG image
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-    /// Write one CSV row per prompt length and tier
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-}
-
-impl LadderFileArgs {
-    /// Checks that the files can be written, before anything is measured. Files that exist are
-    /// replaced at the end.
-    ///
-    /// # Errors
-    /// A file cannot be written, or two flags name the same file.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        let flags = [("--json", &self.json), ("--html", &self.html), ("--svg", &self.svg), ("--csv", &self.csv)];
-        let named: Vec<_> = flags
-            .into_iter()
-            .filter_map(|(flag, path)| Some((flag, path.as_ref()?)))
-            .filter(|(_, path)| path.as_os_str() != "-")
-            .collect();
-        for (at, (flag, path)) in named.iter().enumerate() {
-            if let Some((other, _)) = named[..at].iter().find(|(_, earlier)| earlier == path) {
-                return Err(Failure::usage(format!("{other} and {flag} point to the same file"))
-                    .found(path.display().to_string())
-                    .next("use a different file for each flag"));
-            }
-            open(path, OpenMode::Append)?;
-        }
-        Ok(())
-    }
-
-    /// Whether the JSON document replaces the report on stdout.
-    pub(super) fn prints_json(&self) -> bool {
-        self.json.as_ref().is_some_and(|path| path.as_os_str() == "-")
-    }
-
-    /// Writes the files that the flags name.
-    ///
-    /// # Errors
-    /// A file cannot be written. The others are still written.
-    pub(super) fn write(&self, report: &LadderReport, run: &Identity) -> Result<(), Failure> {
-        let json = || serde_json::to_string(report).expect("report keys are strings") + "\n";
-        let files: [(&Option<PathBuf>, &dyn Fn() -> String); 4] = [
-            (&self.json, &json),
-            (&self.html, &|| page(report, run)),
-            (&self.svg, &|| report.plot().document()),
-            (&self.csv, &|| csv(report)),
-        ];
-        let named = files.iter().filter_map(|(path, text)| Some((path.as_ref()?, text)));
-        let written = named.filter(|(path, _)| path.as_os_str() != "-").map(|(path, text)| replace(path, &text()));
-        let failed = written.filter_map(Result::err).map(|error| Failure::host(error.to_string()));
-        failed.collect::<Vec<_>>().into_iter().next().map_or(Ok(()), Err)
-    }
+/// Writes the files that the flags name.
+///
+/// # Errors
+/// A file cannot be written. The others are still written.
+pub(super) fn write(files: &ReportFileArgs, report: &LadderReport, run: &Identity) -> Result<(), Failure> {
+    files.write(&ReportFiles {
+        json: &|| serde_json::to_string(report).expect("report keys are strings") + "\n",
+        html: &|| page(report, run),
+        svg: &|| report.plot().document(),
+        csv: &|| csv(report),
+    })
 }
 
 /// Renders the report as an HTML page.

@@ -20,6 +20,12 @@ pub enum VerifyCaveat {
         "{prompts} prompts that should be computed came from a cache: the server does not support extra_key or cache_salt, so noise is not known"
     )]
     NotComputed { prompts: u32 },
+    #[error("the server reports no token rate, so decoding was not compared: --enable-metrics of SGLang reports it")]
+    NoSpeed,
+    #[error(
+        "{prompts} repeated answers have an infinite divergence (log-probabilities that are not numbers, or other tokens): noise is not known"
+    )]
+    InfiniteNoise { prompts: u32 },
     #[error("{requests} requests failed, the first one in the pass {}: {error}", .pass.name())]
     Failed { requests: u32, pass: VerifyPass, error: String },
     #[error(
@@ -37,6 +43,8 @@ impl VerifyCaveat {
             VerifyCaveat::GeneratedOnly => "verify-generated-only",
             VerifyCaveat::NotComputed { .. } => "verify-not-computed",
             VerifyCaveat::Failed { .. } => "verify-failed-requests",
+            VerifyCaveat::NoSpeed => "verify-no-speed",
+            VerifyCaveat::InfiniteNoise { .. } => "verify-infinite-noise",
             VerifyCaveat::Noise { .. } => "verify-noise",
         }
     }
@@ -53,6 +61,13 @@ impl VerifyCaveat {
         }
         let noise = &result.noise;
         let parts = [&noise.cold, &noise.cold_paired, &noise.device];
+        let infinite: u32 = parts.iter().map(|part| part.infinite).sum();
+        if infinite > 0 {
+            found.push(VerifyCaveat::InfiniteNoise { prompts: infinite });
+        }
+        if !result.tiers.iter().any(|tier| tier.decode.is_some_and(|decode| decode.low.is_some())) {
+            found.push(VerifyCaveat::NoSpeed);
+        }
         let kl_max = parts.into_iter().filter_map(|part| part.kl_max).fold(0.0, f64::max);
         // Ten times that is the limit of a difference.
         if kl_max * NOISE_FACTOR > NOISE_NOTABLE {

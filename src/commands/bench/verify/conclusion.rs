@@ -1,6 +1,6 @@
 //! The conclusion of `bench verify`: one sentence.
 
-use crate::engine::load::verify::{AnswerVerdict, SampleSize, TierResult, VerifyResult};
+use crate::engine::load::verify::{AnswerVerdict, SampleSize, TierResult, VerifyPass, VerifyResult};
 
 /// Returns the conclusion.
 pub(super) fn sentence(result: &VerifyResult, complete: bool) -> String {
@@ -15,8 +15,11 @@ pub(super) fn sentence(result: &VerifyResult, complete: bool) -> String {
     }
     if !same.is_empty() {
         let least = with(AnswerVerdict::Same).map(|tier| tier.verified).min().unwrap_or(0);
+        // L2 and L3 are compared with L1.
+        let is_l1_same = with(AnswerVerdict::Same).any(|tier| tier.tier == VerifyPass::Device);
+        let reference = if is_l1_same { "computing" } else { "their reference" };
         parts.push(format!(
-            "{}: same answers as computing (at most {:.1} % of prompts can be wrong, at 95 % confidence)",
+            "{}: same answers as {reference} (at most {:.1} % of prompts can be wrong, at 95 % confidence)",
             list(&same),
             SampleSize::share_max(least) * 100.0
         ));
@@ -40,7 +43,7 @@ fn difference(tier: &TierResult) -> String {
     let Some(first) = &tier.first else {
         return format!("{label}, slightly in most prompts (compared with {reference})");
     };
-    let position = first.position.map_or(String::new(), |at| format!(" at position {at} of the answer"));
+    let position = first.position.map_or(String::new(), |at| format!(" at token {at} after the cached ones"));
     let tokens = match (&first.expected_token, &first.found_token) {
         (Some(expected), Some(found)) => format!(", token {found} instead of {expected}"),
         _ => String::new(),
@@ -55,13 +58,16 @@ fn difference(tier: &TierResult) -> String {
 /// Names why a tier is void.
 fn reason(tier: &TierResult) -> String {
     let label = tier.tier.label();
-    let TierResult { planned, verified, failed, .. } = tier;
+    let TierResult { planned, verified, failed, no_reference, .. } = tier;
     match &tier.first_not_reached {
         Some(first) => format!(
             "{label}, because only {verified} of {planned} prompts came from it (prompt {}: {} of {} tokens from any cache)",
             first.prompt, first.cached_tokens, first.expected_tokens
         ),
         None if *failed > 0 => format!("{label}, because {failed} of {planned} requests failed"),
+        None if *no_reference > 0 => {
+            format!("{label}, because {no_reference} of {planned} prompts have no computed answer to compare with")
+        }
         None if verified < planned => format!("{label}, because only {verified} of {planned} prompts were sent"),
         None => format!("{label}, because the noise is not known"),
     }

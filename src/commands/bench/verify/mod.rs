@@ -15,8 +15,8 @@ use crate::commands::bench::multi_turn::Identity;
 use crate::commands::bench::multi_turn::args::{Api, EndpointArgs, ServerArgs};
 use crate::commands::bench::multi_turn::negative_numbers_are_values;
 use crate::commands::bench::multi_turn::preflight::unreachable;
+use crate::commands::bench::report_files::ReportFileArgs;
 use crate::commands::bench::verify::caveat::VerifyCaveat;
-use crate::commands::bench::verify::outputs::VerifyFileArgs;
 use crate::commands::bench::verify::progress::VerifyProgress;
 use crate::commands::bench::verify::report::VerifyReport;
 use crate::commands::cli::args as values;
@@ -30,12 +30,16 @@ use crate::engine::load::Seed;
 use crate::engine::load::plan::check_all_reachable;
 use crate::engine::load::server::{ServerClient, ServerInfo};
 use crate::engine::load::verify::{
-    PlanError, SampleSize, VerifiedEndpoint, VerifyApi, VerifyPass, VerifyPlan, VerifyRun, VerifyStepError,
-    read_prompts,
+    PlanError, SampleSize, VERIFIED_MIN, VerifiedEndpoint, VerifyApi, VerifyPass, VerifyPlan, VerifyRun,
+    VerifyStepError, read_prompts,
 };
 
 /// Page size of a server that does not report it: vLLM's default.
 const PAGE_DEFAULT: u32 = 16;
+/// Largest page size, as for `--page-size`.
+const PAGE_MAX: u32 = 1 << 20;
+/// Maximum number of prompts.
+const PROMPTS_MAX: u32 = 100_000;
 
 /// Checks whether cache hits change the answers of a server.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,8 +49,8 @@ const PAGE_DEFAULT: u32 = 16;
 )]
 #[command(
     mut_args(negative_numbers_are_values),
-    after_help = "The same prompts are computed, and served from each tier. Compared are the log-probabilities of the last tokens of each \
-    prompt (--continuation), and the tokens generated at temperature 0. A prompt differs if its divergence is above 10 times the largest \
+    after_help = "The same prompts are computed, and served from each tier. The log-probabilities of the last tokens of each prompt \
+    (--continuation) and the tokens generated at temperature 0 are compared. A prompt differs if its divergence is above 10 times the largest \
     one between repeated passes. A tier that the server did not use is void. The server must have no other clients: L1 and L2 are flushed \
     repeatedly. L3 is not cleared; the prompts stay there.\n\
     The completions API returns log-probabilities only for generated tokens, and few servers report tiers there. Use generate for SGLang.\n\
@@ -73,7 +77,7 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", default_value_t = 99.9, value_parser = values::positive)]
     power: f64,
     /// Number of prompts [default: from --affected and --power]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["affected", "power"])]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(PROMPTS_MAX)), conflicts_with_all = ["affected", "power"])]
     prompts: Option<u32>,
     /// File with the prompts, one JSON list of token IDs per line [default: random token IDs]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["affected", "power", "prompts", "length", "seed"])]
@@ -103,7 +107,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]
-    files: VerifyFileArgs,
+    files: ReportFileArgs,
 }
 
 /// The value of `--tiers` is not a tier.
@@ -131,6 +135,10 @@ impl Args {
     pub fn run(self) -> Outcome {
         self.files.check()?;
         let size = self.sample_size()?;
+        if !matches!(self.endpoint.api, Api::Generate | Api::Completions) {
+            return Err(Failure::usage("bench verify sends token IDs, which this API does not accept")
+                .next("use --api generate or --api completions"));
+        }
         let target = self.endpoint.target()?;
         let base = self.endpoint.base_of(&target);
         self.endpoint.trust_is_used(target.protocol.tls.is_some() || self.server.has_https())?;
@@ -151,7 +159,8 @@ impl Args {
             server,
             api,
             extra: target.extra.clone(),
-            limit: self.endpoint.request_timeout,
+            // The server sends nothing before the answer is complete.
+            limit: self.endpoint.request_timeout.min(self.endpoint.timeout),
             restart: self.restart.clone(),
         };
         let mut run = VerifyRun::new(&plan);
@@ -178,7 +187,7 @@ impl Args {
             result,
             caveats: signal.into_iter().chain(caveats.into_iter().map(BenchCaveat::Verify)).collect(),
         };
-        let written = self.files.write(&report, &identity);
+        let written = outputs::write(&self.files, &report, &identity);
         match self.files.prints_json() {
             true => output::json(&report.document())?,
             false => output::data(report.text(&identity, table::width()))?,
@@ -209,20 +218,18 @@ impl Args {
 
     /// Returns the API to use.
     fn api(&self, info: Option<&ServerInfo>, base: &str) -> Result<VerifyApi, Failure> {
-        match (self.endpoint.api, info) {
-            (Api::Generate, Some(_)) => Ok(VerifyApi::Generate),
-            (Api::Generate, None) => Err(Failure::unreachable(format!("{base} is not an SGLang server"))
-                .tried("GET /server_info")
-                .next("for other servers, use --api completions with --model NAME")),
-            (Api::Completions, _) => {
-                let model = self.endpoint.model_name().ok_or_else(|| {
-                    Failure::usage("--api completions needs the model's name").next("add --model NAME")
-                })?;
-                Ok(VerifyApi::Completions { model: model.to_owned() })
-            }
-            _ => Err(Failure::usage("bench verify sends token IDs, which this API does not accept")
-                .next("use --api generate or --api completions")),
+        if self.endpoint.api == Api::Generate {
+            return match info {
+                Some(_) => Ok(VerifyApi::Generate),
+                None => Err(Failure::unreachable(format!("{base} does not return the settings of an SGLang server"))
+                    .tried("GET /server_info")
+                    .next("for other servers, use --api completions with --model NAME; if the server needs an API key, use --header")),
+            };
         }
+        let model = self.endpoint.model_name();
+        let model =
+            model.ok_or_else(|| Failure::usage("--api completions needs the model's name").next("add --model NAME"))?;
+        Ok(VerifyApi::Completions { model: model.to_owned() })
     }
 
     /// Reads the user's prompts, if any.
@@ -252,11 +259,14 @@ impl Args {
             return Err(Failure::usage(format!("--tiers {}: the server does not have this tier", absent.name()))
                 .found(format!("tiers: {}", tiers.iter().map(|tier| tier.name()).collect::<Vec<_>>().join(", "))));
         }
+        // L1 is always verified, because the others are compared with it.
         if !self.tiers.is_empty() {
-            tiers.retain(|tier| self.tiers.contains(tier) || *tier == VerifyPass::Restarted);
+            let always = [VerifyPass::Device, VerifyPass::Restarted];
+            tiers.retain(|tier| self.tiers.contains(tier) || always.contains(tier));
         }
         if self.restart.is_some() && !tiers.contains(&VerifyPass::Restarted) {
-            return Err(Failure::usage("--restart needs a server with L3").found("the server has no storage backend"));
+            return Err(Failure::usage("--restart needs an SGLang server with L3")
+                .found("the server does not report a storage backend"));
         }
         if self.endpoint.api == Api::Completions {
             caveats.push(VerifyCaveat::GeneratedOnly);
@@ -266,28 +276,52 @@ impl Args {
         let highest = given.iter().flatten().max();
         let vocabulary = highest.map_or(self.vocab_size, |highest| highest.saturating_add(1));
         let count = if given.is_empty() { self.prompts } else { u32::try_from(given.len()).ok() };
+        let prompts = match count {
+            Some(count) => count,
+            None => planned_prompts(size)?,
+        };
         let plan = VerifyPlan {
-            prompts: count.unwrap_or_else(|| size.prompts()),
+            prompts,
             given,
             length: self.length,
             forced: self.continuation,
+            uncached: if self.endpoint.api == Api::Generate { self.continuation } else { 1 },
+            has_tiers: info.is_some(),
             generated: self.output_length,
             vocabulary,
             seed: Seed(self.seed.unwrap_or_else(|| env().rng() >> 16)),
             run: env().rng(),
-            page: self.server.page_size.or(known.page_size).unwrap_or(PAGE_DEFAULT),
+            page: self.server.page_size.or(known.page_size).unwrap_or(PAGE_DEFAULT).min(PAGE_MAX),
             device_tokens: known.device_tokens,
             tiers,
         };
+        let from = if self.prompt_file.is_some() { "in --prompt-file, use" } else { "set --length to" };
         plan.check(&known).map_err(|error| {
             let next = match error {
-                PlanError::PromptTooLong { most, .. } => format!("use prompts of at most {most} tokens (--length)"),
-                PlanError::PromptTooShort { least, .. } => format!("use prompts of at least {least} tokens (--length)"),
+                PlanError::PromptTooLong { most, least, .. } if most < least => {
+                    "use a server with a larger L1, or fewer tiers: --tiers device".to_owned()
+                }
+                PlanError::PromptTooLong { most, .. } => format!("{from} at most {most} tokens"),
+                PlanError::PromptTooShort { least, .. } => format!("{from} at least {least} tokens"),
+                PlanError::SharedPage { .. } => "use prompts that differ in their first tokens".to_owned(),
             };
             Failure::usage(error.to_string()).next(next)
         })?;
         Ok((plan, caveats))
     }
+}
+
+/// Returns the number of prompts for `size`, with some in reserve: a tier may miss a few of them.
+fn planned_prompts(size: SampleSize) -> Result<u32, Failure> {
+    let planned = (f64::from(size.prompts()) / VERIFIED_MIN).ceil();
+    if planned > f64::from(PROMPTS_MAX) {
+        return Err(Failure::usage(format!(
+            "--affected {} needs more than {PROMPTS_MAX} prompts",
+            size.affected * 100.0
+        ))
+        .next("raise --affected, or lower --power"));
+    }
+    Ok(planned as u32)
 }
 
 /// Reads the server's settings; `None` if it is not SGLang.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::commands::cli::output;
 use crate::commands::cli::progress_bar::{WorkProgress, WorkUnit, is_on_terminal};
-use crate::engine::load::verify::{VerifyObserver, VerifyPass};
+use crate::engine::load::verify::VerifyObserver;
 
 /// Number of prompts between two lines if stderr is not a terminal.
 const INTERVAL: u64 = 200;
@@ -28,8 +28,6 @@ impl VerifyProgress {
 }
 
 impl VerifyObserver for VerifyProgress {
-    fn pass_started(&mut self, _: VerifyPass, _: u32) {}
-
     fn answered(&mut self) {
         let answers = self.answers.fetch_add(1, Ordering::Relaxed) + 1;
         if answers.is_multiple_of(INTERVAL) && !is_on_terminal() {
@@ -37,9 +35,7 @@ impl VerifyObserver for VerifyProgress {
         }
     }
 
-    fn step(&mut self, name: &str) {
-        if name.contains("restart") {
-            output::say(name);
-        }
+    fn restarting(&mut self) {
+        output::say("running the restart command");
     }
 }

@@ -155,7 +155,7 @@ impl VerifyReport {
         let noise = &self.result.noise;
         for (name, part) in [
             ("computed twice", &noise.cold),
-            ("computed alone, and two at a time", &noise.cold_paired),
+            ("computed alone, and in another batch", &noise.cold_paired),
             ("from L1 twice", &noise.device),
         ] {
             rows.row([
@@ -212,7 +212,7 @@ fn steps(sorted: &[f64]) -> Vec<(f64, f64)> {
 }
 
 fn largest(of: &Differences) -> String {
-    if of.not_a_number > 0 { "not a number".to_owned() } else { nats(of.kl_max) }
+    if of.infinite > 0 { "infinite".to_owned() } else { nats(of.kl_max) }
 }
 
 fn nats(value: Option<f64>) -> String {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::verify::{NextToken, TokenName, VerifyRequest};
+use crate::verify::{CachedPrompt, NextToken, TokenName, VerifyRequest};
 use mcctl_base::text::one_line;
 
 /// Maximum number of characters of a server's message.
@@ -25,10 +25,7 @@ pub struct VerifyAnswer {
     pub positions: Vec<NextToken>,
     /// Number of forced positions.
     pub forced: usize,
-    /// Number of prompt tokens that came from any cache.
-    pub cached_tokens: u32,
-    /// The same by tier, if the server reports it.
-    pub cached: Option<CachedByTier>,
+    pub cached: CachedPrompt,
     /// Output tokens per second after the first one.
     pub decode_rate: Option<f64>,
     /// Tokens per verification step of speculative decoding, as reported by the server.
@@ -108,14 +105,19 @@ pub(super) fn read_generate(body: &str, request: &VerifyRequest) -> Result<Verif
         return Err(UnusableAnswer::NoLogprobs);
     };
     let forced = request.forced as usize;
-    let expected = if request.computed { request.ids.len() } else { forced };
-    if input.len() != expected || output.is_empty() {
+    let appended = request.appended as usize;
+    let expected = if request.computed { request.ids.len() } else { forced + appended };
+    if input.len() != expected || output.len() != request.generated as usize {
         return Err(UnusableAnswer::NoLogprobs);
     }
     let mut positions = Vec::with_capacity(input.len() + output.len());
-    join(&mut positions, input, meta.input_top_logprobs, (expected + 1).saturating_sub(forced));
+    join(&mut positions, input, meta.input_top_logprobs, (expected + 1).saturating_sub(forced + appended));
+    positions.truncate(positions.len().saturating_sub(appended));
     let forced = positions.len();
-    join(&mut positions, output, meta.output_top_logprobs, 0);
+    // What follows other tokens is not an answer to the prompt.
+    if appended == 0 {
+        join(&mut positions, output, meta.output_top_logprobs, 0);
+    }
     let decode_s = meta.e2e_latency.zip(meta.first_token_latency).map(|(whole, first)| whole - first);
     let decode_rate = decode_s
         .filter(|seconds| *seconds > 0.0 && meta.completion_tokens > 1)
@@ -123,9 +125,11 @@ pub(super) fn read_generate(body: &str, request: &VerifyRequest) -> Result<Verif
     Ok(VerifyAnswer {
         positions,
         forced,
-        cached_tokens: meta.cached_tokens,
         // SGLang reports no details without cached tokens.
-        cached: meta.cached_tokens_details.or((meta.cached_tokens == 0).then(CachedByTier::default)),
+        cached: CachedPrompt {
+            tokens: meta.cached_tokens,
+            by_tier: meta.cached_tokens_details.or((meta.cached_tokens == 0).then(CachedByTier::default)),
+        },
         decode_rate,
         accept_length: meta.spec_accept_length,
     })
@@ -159,7 +163,7 @@ mod tests {
         "completion_tokens":3,"e2e_latency":1.5,"first_token_latency":0.5,"spec_accept_length":2.5}}"#;
 
     fn request(forced: u32, computed: bool) -> VerifyRequest {
-        VerifyRequest { ids: vec![1, 6, 8], forced, generated: 1, salt: None, computed }
+        VerifyRequest { ids: vec![1, 6, 8], forced, generated: 1, salt: None, appended: 0, computed }
     }
 
     #[test]
@@ -169,13 +173,16 @@ mod tests {
         assert_eq!(tokens, [6, 8, 7].map(TokenName::Id));
         assert_eq!((answer.forced, answer.positions[0].top.len()), (2, 2));
         assert!(answer.positions[1].logprob.is_nan() && answer.positions[1].top[0].1.is_nan());
-        assert_eq!(answer.cached, Some(CachedByTier { device: 32, host: 0, storage: 64 }));
+        assert_eq!(answer.cached.by_tier, Some(CachedByTier { device: 32, host: 0, storage: 64 }));
         assert_eq!((answer.decode_rate, answer.accept_length), (Some(2.0), Some(2.5)));
     }
 
     #[test]
     fn of_a_computed_prompt_only_the_continuation_is_kept() {
         let answer = read_generate(BODY, &request(2, true)).expect("an answer");
+        let longer = VerifyRequest { appended: 1, ..request(2, false) };
+        let longer = read_generate(BODY, &longer).expect("an answer");
+        assert_eq!((longer.positions.len(), longer.forced, &longer.positions[0].token), (1, 1, &TokenName::Id(6)));
         let tokens: Vec<_> = answer.positions.iter().map(|position| position.token.clone()).collect();
         assert_eq!((tokens, answer.forced), ([8, 7].map(TokenName::Id).to_vec(), 1));
     }

@@ -33,13 +33,23 @@ pub struct NextToken {
     pub top: Vec<(TokenName, f64)>,
 }
 
+impl NextToken {
+    /// Whether the log-probabilities are numbers, and not above 0 by more than rounding.
+    fn is_valid(&self) -> bool {
+        const ROUNDING: f64 = 1e-3;
+        self.logprob <= ROUNDING && self.top.iter().all(|(_, logprob)| *logprob <= ROUNDING)
+    }
+}
+
 /// The difference between an answer and its reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Divergence {
     /// Kullback-Leibler divergence at each compared position, in nats: all forced ones, and the
-    /// generated ones up to the first token that differs. Infinite if only one of the answers is a
-    /// number.
+    /// generated ones up to the first token that differs. Infinite if a log-probability is not a
+    /// number, if the reference does not list the generated token, or if an answer is shorter.
     pub kl: Vec<f64>,
+    /// Whether the answers are equal in every bit.
+    pub identical: bool,
     /// Index of the first generated token that differs.
     pub first_token: Option<u32>,
     /// The token of the reference there, and the other one.
@@ -49,14 +59,20 @@ pub struct Divergence {
 impl Divergence {
     /// Compares `other` with `reference`. Each has `forced` positions before the generated ones.
     pub fn between(reference: &[NextToken], other: &[NextToken], forced: usize) -> Divergence {
-        let mut found = Divergence::default();
+        let mut found = Divergence { identical: reference == other, ..Divergence::default() };
         for (at, (expected, actual)) in reference.iter().zip(other).enumerate() {
-            found.kl.push(kl_bound(expected, actual));
+            let kl = kl_bound(expected, actual);
             if at >= forced && expected.token != actual.token {
+                let is_listed = expected.top.iter().any(|(token, _)| *token == actual.token);
+                found.kl.push(if is_listed { kl } else { f64::INFINITY });
                 found.first_token = u32::try_from(at - forced).ok();
                 found.tokens = Some((expected.token.clone(), actual.token.clone()));
-                break;
+                return found;
             }
+            found.kl.push(kl);
+        }
+        if reference.len() != other.len() {
+            found.kl.push(f64::INFINITY);
         }
         found
     }
@@ -84,11 +100,8 @@ impl Divergence {
 /// `q` gives each token outside its list at most the probability of the last one in it. The bound
 /// is the smallest value which that allows.
 fn kl_bound(p: &NextToken, q: &NextToken) -> f64 {
-    let is_number = |of: &NextToken| !of.logprob.is_nan() && of.top.iter().all(|(_, logprob)| !logprob.is_nan());
-    match (is_number(p), is_number(q)) {
-        (true, true) => {}
-        (false, false) => return 0.0,
-        _ => return f64::INFINITY,
+    if !(p.is_valid() && q.is_valid()) {
+        return f64::INFINITY;
     }
     // A server without lists still returns the token's own log-probability.
     let listed = |of: &NextToken| {
@@ -159,8 +172,10 @@ mod tests {
     fn an_answer_that_is_not_a_number_diverges_infinitely() {
         let p = position(&[(1, 0.6), (2, 0.3)]);
         let broken = NextToken { logprob: f64::NAN, ..p.clone() };
-        assert!(kl_bound(&p, &broken).is_infinite());
-        assert_eq!(kl_bound(&broken, &broken), 0.0);
+        let impossible = NextToken { logprob: 5.0, ..p.clone() };
+        for other in [broken, impossible] {
+            assert!(kl_bound(&p, &other).is_infinite() && kl_bound(&other, &other).is_infinite());
+        }
     }
 
     #[test]
@@ -172,7 +187,12 @@ mod tests {
         assert_eq!(found.tokens, Some((TokenName::Id(1), TokenName::Id(2))));
         assert_eq!((found.first_above(0.0), found.first_above(1.0)), (Some(0), None));
         let same = Divergence::between(&reference, &reference, 2);
-        assert_eq!((same.mean(), same.max(), same.first_token), (0.0, 0.0, None));
+        assert_eq!((same.mean(), same.max(), same.first_token, same.identical), (0.0, 0.0, None, true));
+        // A token that the reference does not list, and a shorter answer.
+        let unlisted = position(&[(9, 0.6), (1, 0.4)]);
+        let other = [a.clone(), a.clone(), unlisted, a.clone()];
+        assert!(Divergence::between(&reference, &other, 2).max().is_infinite());
+        assert!(Divergence::between(&reference, &reference[..3], 2).max().is_infinite());
     }
 
     /// A distribution over `weights.len()` tokens, as the server returns it.

@@ -10,6 +10,7 @@ use crate::verify::run::VerifyRequestError;
 use crate::verify::{RestartError, VerifyAnswer, VerifyRequest, VerifyServer, answer, openai};
 use mcctl_base::text::one_line;
 use mcctl_sys::env::Env;
+use mcctl_sys::process_group::ProcessGroup;
 
 /// How long to retry a flush while the server is busy.
 const FLUSH: Duration = Duration::from_secs(60);
@@ -87,14 +88,20 @@ impl<E: Env> VerifyServer for VerifiedEndpoint<E> {
         // stdout is for the report.
         let stderr = std::io::stderr();
         let output = std::os::fd::AsFd::as_fd(&stderr).try_clone_to_owned().map_err(not_started)?;
-        let status = tokio::process::Command::new("sh")
+        let mut child = tokio::process::Command::new("sh")
             .args(["-c", command])
             .stdin(Stdio::null())
             .stdout(Stdio::from(output))
+            .process_group(0)
             .kill_on_drop(true)
-            .status()
-            .await
+            .spawn()
             .map_err(not_started)?;
+        // If the run is stopped, what the shell has started must end, too.
+        let group = child.id().map(ProcessGroup::led_by);
+        let status = child.wait().await.map_err(not_started)?;
+        if let Some(group) = group {
+            group.release();
+        }
         if status.success() { Ok(()) } else { Err(RestartError::Failed(one_line(&status.to_string(), 80))) }
     }
 }

@@ -39,7 +39,7 @@ pub use result::{Differences, FailedRequest, FirstDifference, Noise, NotReached,
 pub use run::{RestartError, VerifyObserver, VerifyRequestError, VerifyRun, VerifyServer, VerifyStepError};
 pub use sample_size::SampleSize;
 pub use speed::{PairedRatio, SLOWER_BELOW};
-pub use verdict::{AnswerVerdict, NOISE_FACTOR};
+pub use verdict::{AnswerVerdict, NOISE_FACTOR, VERIFIED_MIN};
 
 /// A state of the caches in which each prompt is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -49,7 +49,8 @@ pub enum VerifyPass {
     Cold,
     /// Computed again.
     ColdAgain,
-    /// Computed again, two prompts at the same time.
+    /// Computed again in another batch: with more tokens after it, and two prompts at the same
+    /// time.
     ColdPaired,
     /// Sent so that the caches hold the prompt. Not compared.
     Fill,
@@ -93,7 +94,7 @@ impl VerifyPass {
         match self {
             VerifyPass::Cold => "computing",
             VerifyPass::ColdAgain => "computing again",
-            VerifyPass::ColdPaired => "computing two prompts at a time",
+            VerifyPass::ColdPaired => "computing in another batch",
             VerifyPass::Fill => "filling the caches",
             VerifyPass::Device => "L1 (device)",
             VerifyPass::DeviceAgain => "L1 (device) again",
@@ -117,26 +118,45 @@ impl VerifyPass {
         }
     }
 
-    /// Whether an answer shows that its prompt came from this pass's tier. `cached_tokens`: the
-    /// number of tokens from any cache. `cached`: the same by tier, if the server reports it.
-    /// `expected`: the number of tokens in whole pages before the continuation.
+    /// Whether an answer shows that its prompt came from this pass's tier. `cached`: the number of
+    /// tokens from each tier, or from any cache if the server does not report tiers.
     ///
     /// A server that does not report tiers passes if half of the tokens came from any cache. The
     /// flush before a pass then decides which one that was.
-    pub fn is_reached(self, cached_tokens: u32, cached: Option<CachedByTier>, expected: u32) -> bool {
+    pub fn is_reached(self, cached: CachedPrompt, expected: ExpectedHit) -> bool {
         if matches!(self, VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired) {
-            return cached_tokens == 0;
+            return cached.tokens == 0;
         }
-        let Some(CachedByTier { device, host, storage }) = cached else {
-            return self == VerifyPass::Fill || cached_tokens > expected / 2;
+        let ExpectedHit { tokens, half, has_tiers } = expected;
+        let Some(CachedByTier { device, host, storage }) = cached.by_tier else {
+            return self == VerifyPass::Fill || (!has_tiers && cached.tokens > tokens / 2);
         };
-        let is_all = u64::from(device) + u64::from(host) + u64::from(storage) == u64::from(expected) && expected > 0;
+        let is_all = u64::from(device) + u64::from(host) + u64::from(storage) == u64::from(tokens) && tokens > 0;
         match self {
             VerifyPass::Fill | VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired => true,
-            VerifyPass::Device | VerifyPass::DeviceAgain => is_all && device == expected,
-            VerifyPass::Host => is_all && storage == 0 && host > 0,
-            VerifyPass::Storage | VerifyPass::Restarted => is_all && storage == expected,
-            VerifyPass::Mixed => is_all && device > 0 && storage > 0,
+            VerifyPass::Device | VerifyPass::DeviceAgain => is_all && device == tokens,
+            VerifyPass::Host => is_all && host == tokens,
+            VerifyPass::Storage | VerifyPass::Restarted => is_all && storage == tokens,
+            VerifyPass::Mixed => is_all && device == half && storage > 0,
         }
     }
+}
+
+/// Where the tokens of a prompt came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedPrompt {
+    /// Number of tokens from any cache.
+    pub tokens: u32,
+    pub by_tier: Option<CachedByTier>,
+}
+
+/// What a cache can serve of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpectedHit {
+    /// Number of tokens in whole pages before those that are always computed.
+    pub tokens: u32,
+    /// Number of tokens in the first half of these pages.
+    pub half: u32,
+    /// Whether the server reports tiers.
+    pub has_tiers: bool,
 }

@@ -6,7 +6,7 @@ use rand::Rng;
 
 use crate::Seed;
 use crate::server::ServerInfo;
-use crate::verify::{VerifyPass, VerifyRequest};
+use crate::verify::{ExpectedHit, VerifyPass, VerifyRequest};
 
 /// Share of L1 that a group of prompts may use. The answers and computed copies need space, too.
 const GROUP_SHARE: f64 = 0.4;
@@ -22,6 +22,11 @@ pub struct VerifyPlan {
     pub length: u32,
     /// Length of the forced continuation in tokens.
     pub forced: u32,
+    /// Number of tokens at the end of a prompt that no cache serves: the continuation, or the last
+    /// token if the API cannot force a continuation.
+    pub uncached: u32,
+    /// Whether the server reports the tiers of cached tokens.
+    pub has_tiers: bool,
     /// Number of tokens to generate.
     pub generated: u32,
     /// Upper bound (exclusive) for token IDs.
@@ -41,10 +46,17 @@ pub struct VerifyPlan {
 /// Why a plan does not work on a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    #[error("a prompt of {length} tokens is too long: L1 holds {device} tokens, and a prompt needs at most {most}")]
-    PromptTooLong { length: u32, device: u64, most: u64 },
-    #[error("a prompt of {length} tokens is too short: it needs at least {least} tokens")]
-    PromptTooShort { length: u32, least: u32 },
+    /// `least`: as in [`PlanError::PromptTooShort`].
+    #[error(
+        "prompt {prompt} of {length} tokens is too long: L1 holds {device} tokens, so a prompt may have at most {most}"
+    )]
+    PromptTooLong { prompt: u32, length: u32, device: u64, most: u64, least: u64 },
+    #[error("prompt {prompt} of {length} tokens is too short: it needs at least {least} tokens")]
+    PromptTooShort { prompt: u32, length: u32, least: u64 },
+    #[error(
+        "prompts {first} and {second} begin with the same page: the first one would bring it into L1 for the other"
+    )]
+    SharedPage { first: u32, second: u32 },
 }
 
 impl VerifyPlan {
@@ -66,20 +78,28 @@ impl VerifyPlan {
     /// # Errors
     /// The prompts are too long or too short.
     pub fn check(&self, info: &ServerInfo) -> Result<(), PlanError> {
-        let lookup = if info.storage.is_some() { info.prefetch_threshold.max(self.page) } else { self.page };
+        let page = u64::from(self.page);
+        let lookup = if info.storage.is_some() { u64::from(info.prefetch_threshold).max(page) } else { page };
         // A mixed hit needs two such parts.
         let parts = if self.tiers.contains(&VerifyPass::Mixed) { 2 } else { 1 };
-        let least = self.forced + parts * lookup.next_multiple_of(self.page);
-        let lengths = || (0..self.prompts).map(|prompt| self.length_of(prompt));
-        if let Some(length) = lengths().find(|length| *length < least) {
-            return Err(PlanError::PromptTooShort { length, least });
+        let least = u64::from(self.forced) + parts * lookup.next_multiple_of(page);
+        let lengths = || (0..self.prompts).map(|prompt| (prompt, self.length_of(prompt)));
+        if let Some((prompt, length)) = lengths().find(|(_, length)| u64::from(*length) < least) {
+            return Err(PlanError::PromptTooShort { prompt, length, least });
         }
         let device = self.device_tokens.unwrap_or(u64::MAX);
         let most = ((device as f64 * GROUP_SHARE) as u64).saturating_sub(u64::from(self.generated));
-        match lengths().find(|length| u64::from(*length) > most) {
-            Some(length) => Err(PlanError::PromptTooLong { length, device, most }),
-            None => Ok(()),
+        if let Some((prompt, length)) = lengths().find(|(_, length)| u64::from(*length) > most) {
+            return Err(PlanError::PromptTooLong { prompt, length, device, most, least });
         }
+        let mut pages = std::collections::HashMap::new();
+        for (second, ids) in (0..).zip(&self.given) {
+            let first = ids.get(..self.page as usize).and_then(|page| pages.insert(page, second));
+            if let Some(first) = first {
+                return Err(PlanError::SharedPage { first, second });
+            }
+        }
+        Ok(())
     }
 
     /// Length of the prompt with this index, in tokens.
@@ -98,7 +118,12 @@ impl VerifyPlan {
 
     /// Number of tokens that a cache can serve: the whole pages before the continuation.
     pub fn cached_tokens(&self, prompt: u32) -> u32 {
-        self.length_of(prompt).saturating_sub(self.forced) / self.page * self.page
+        self.length_of(prompt).saturating_sub(self.uncached) / self.page * self.page
+    }
+
+    /// What a cache can serve of a prompt.
+    pub fn expected_hit(&self, prompt: u32) -> ExpectedHit {
+        ExpectedHit { tokens: self.cached_tokens(prompt), half: self.half(prompt), has_tiers: self.has_tiers }
     }
 
     /// Number of tokens that L1 serves in the mixed pass: half of the pages.
@@ -109,13 +134,21 @@ impl VerifyPlan {
     /// Returns the request for a prompt in `pass`.
     pub fn request(&self, pass: VerifyPass, prompt: u32) -> VerifyRequest {
         let salt = match pass {
+            // Its own for each prompt, because prompts may begin with the same tokens.
             VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired => {
-                Some(format!("mcctl-verify-{:016x}-{}", self.run, pass.name()))
+                Some(format!("mcctl-verify-{:016x}-{}-{prompt}", self.run, pass.name()))
             }
             _ => None,
         };
-        let (forced, generated) = (self.forced, self.generated);
-        VerifyRequest { ids: self.ids(prompt), forced, generated, salt, computed: false }
+        let mut ids = self.ids(prompt);
+        let mut appended = 0;
+        // The completions API returns nothing about the tokens of the prompt.
+        if pass == VerifyPass::ColdPaired && self.uncached == self.forced {
+            let mut generator = self.seed.generator("verify-appended", u64::from(prompt));
+            appended = (self.length_of(prompt) / 4).max(self.page);
+            ids.extend((0..appended).map(|_| generator.random_range(0..self.vocabulary.max(1))));
+        }
+        VerifyRequest { ids, forced: self.forced, generated: self.generated, salt, appended, computed: false }
     }
 
     /// Returns two requests for the same unrelated prompt in different caches.
@@ -123,7 +156,7 @@ impl VerifyPlan {
         let ids: Vec<u32> = self.unrelated(u64::from(u32::MAX), 1).flat_map(|request| request.ids).collect();
         [0, 1].map(|number| {
             let salt = Some(format!("mcctl-verify-{:016x}-probe-{number}", self.run));
-            VerifyRequest { ids: ids.clone(), forced: self.forced, generated: 1, salt, computed: false }
+            VerifyRequest { ids: ids.clone(), forced: self.forced, generated: 1, salt, appended: 0, computed: false }
         })
     }
 
@@ -132,7 +165,7 @@ impl VerifyPlan {
         let mut ids = self.ids(prompt);
         // The last token is always computed. One more lets all pages of the half be served.
         ids.truncate(self.half(prompt) as usize + 1);
-        VerifyRequest { ids, forced: 0, generated: 1, salt: None, computed: false }
+        VerifyRequest { ids, forced: 0, generated: 1, salt: None, appended: 0, computed: false }
     }
 
     /// Returns unrelated requests with at least `tokens` tokens in total. `step`: different for
@@ -143,7 +176,7 @@ impl VerifyPlan {
             let mut generator = seed.generator("verify-unrelated", step << 32 | index);
             let ids = (0..length).map(|_| generator.random_range(0..vocabulary)).collect();
             let salt = Some(format!("mcctl-verify-{run:016x}-unrelated-{step}"));
-            VerifyRequest { ids, forced: 0, generated: 1, salt, computed: false }
+            VerifyRequest { ids, forced: 0, generated: 1, salt, appended: 0, computed: false }
         })
     }
 
@@ -185,6 +218,8 @@ mod tests {
             given: Vec::new(),
             length: 640,
             forced: 32,
+            uncached: 32,
+            has_tiers: true,
             generated: 8,
             vocabulary: 1000,
             seed: Seed(1),
@@ -204,10 +239,10 @@ mod tests {
     fn prompts_must_fit_l1_and_reach_l3() {
         assert_eq!(plan(9).check(&info(true)), Ok(()));
         let short = VerifyPlan { length: 500, ..plan(9) };
-        assert_eq!(short.check(&info(true)), Err(PlanError::PromptTooShort { length: 500, least: 544 }));
+        assert_eq!(short.check(&info(true)), Err(PlanError::PromptTooShort { prompt: 0, length: 500, least: 544 }));
         assert_eq!(short.check(&info(false)), Ok(()));
         let long = VerifyPlan { length: 4000, ..plan(9) };
-        let error = Err(PlanError::PromptTooLong { length: 4000, device: 8192, most: 3268 });
+        let error = Err(PlanError::PromptTooLong { prompt: 0, length: 4000, device: 8192, most: 3268, least: 544 });
         assert_eq!(long.check(&info(true)), error);
     }
 
@@ -226,12 +261,18 @@ mod tests {
         assert_eq!((plan.cached_tokens(1), plan.ids(2)), (1968, vec![9; 600]));
         let short = VerifyPlan { given: vec![vec![7; 640], vec![8; 10]], ..plan };
         let short = VerifyPlan { prompts: 2, ..short };
-        assert_eq!(short.check(&info(true)), Err(PlanError::PromptTooShort { length: 10, least: 544 }));
+        let alike = VerifyPlan { given: vec![vec![7; 640], vec![8; 640], vec![7; 700]], ..short.clone() };
+        assert_eq!(alike.check(&info(true)), Err(PlanError::SharedPage { first: 0, second: 2 }));
+        let huge = ServerInfo { prefetch_threshold: u32::MAX, ..info(true) };
+        assert!(matches!(alike.check(&huge), Err(PlanError::PromptTooShort { .. })));
+        assert_eq!(short.check(&info(true)), Err(PlanError::PromptTooShort { prompt: 1, length: 10, least: 544 }));
     }
 
     #[test]
     fn computed_answers_have_their_own_cache_and_others_share_one() {
         let plan = plan(2);
+        let paired = plan.request(VerifyPass::ColdPaired, 1);
+        assert_eq!((paired.appended, paired.ids.len()), (160, 800));
         let salts = [VerifyPass::Cold, VerifyPass::ColdAgain, VerifyPass::Device, VerifyPass::Storage]
             .map(|pass| plan.request(pass, 1).salt);
         assert!(salts[0].is_some() && salts[0] != salts[1] && salts[2].is_none() && salts[3].is_none());

@@ -19,6 +19,9 @@ pub struct VerifyRequest {
     pub generated: u32,
     /// Name of a cache that no other request shares.
     pub salt: Option<String>,
+    /// Number of tokens at the end that do not belong to the prompt. They change the number of
+    /// tokens that are computed, and nothing before them.
+    pub appended: u32,
     /// Whether log-probabilities of all tokens are requested. Then no cache serves any of them.
     pub computed: bool,
 }
@@ -35,7 +38,7 @@ impl VerifyRequest {
             body["return_logprob"] = true.into();
             // SGLang serves no token from a cache at or after this position, because it needs the
             // hidden states there.
-            let cached = (self.ids.len() as u64).saturating_sub(u64::from(self.forced));
+            let cached = (self.ids.len() as u64).saturating_sub(u64::from(self.forced) + u64::from(self.appended));
             body["logprob_start_len"] = if self.computed { 0 } else { cached }.into();
             body["top_logprobs_num"] = TOP.into();
         }
@@ -87,10 +90,14 @@ mod tests {
             forced: 20,
             generated: 8,
             salt: Some("s".to_owned()),
+            appended: 0,
             computed: false,
         };
         let body: Value = serde_json::from_str(&request.generate_body(&Map::new())).expect("JSON");
         assert_eq!((&body["logprob_start_len"], &body["extra_key"]), (&json!(80), &json!("s")));
+        let longer = VerifyRequest { appended: 10, ..request.clone() };
+        let body: Value = serde_json::from_str(&longer.generate_body(&Map::new())).expect("JSON");
+        assert_eq!(body["logprob_start_len"], 70);
         let computed = VerifyRequest { computed: true, ..request.clone() };
         let body: Value = serde_json::from_str(&computed.generate_body(&Map::new())).expect("JSON");
         assert_eq!(body["logprob_start_len"], 0);

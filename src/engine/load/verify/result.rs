@@ -22,8 +22,9 @@ pub struct Differences {
     /// prompts, and if infinite.
     pub kl_median: Option<f64>,
     pub kl_max: Option<f64>,
-    /// Number of prompts with a log-probability that is not a number in only one of the answers.
-    pub not_a_number: u32,
+    /// Number of prompts with an infinite divergence: a log-probability that is not a number, a
+    /// generated token that the reference does not list, or an answer that is shorter.
+    pub infinite: u32,
     /// The prompts' mean divergence, in ascending order.
     #[serde(skip)]
     pub sorted: Vec<f64>,
@@ -34,9 +35,9 @@ impl Differences {
         let mut found = Differences::default();
         for divergence in divergences {
             found.prompts += 1;
-            found.identical += u32::from(divergence.max() == 0.0);
+            found.identical += u32::from(divergence.identical);
             found.tokens_differ += u32::from(divergence.first_token.is_some());
-            found.not_a_number += u32::from(divergence.max().is_infinite());
+            found.infinite += u32::from(divergence.max().is_infinite());
             found.sorted.push(divergence.mean());
         }
         found.sorted.sort_by(f64::total_cmp);
@@ -56,7 +57,7 @@ impl Differences {
 pub struct Noise {
     /// Computed twice.
     pub cold: Differences,
-    /// Computed alone, and beside another prompt.
+    /// Computed alone, and in another batch.
     pub cold_paired: Differences,
     /// From L1 twice.
     pub device: Differences,
@@ -66,7 +67,7 @@ pub struct Noise {
 
 impl Noise {
     /// The divergence above which a prompt differs from this reference. `None` if no pair was
-    /// measured.
+    /// measured, or if it is infinite.
     fn limit(&self, reference: VerifyPass) -> Option<f64> {
         let parts = match reference {
             VerifyPass::Device => vec![&self.device],
@@ -74,7 +75,7 @@ impl Noise {
         };
         let pairs: u32 = parts.iter().map(|part| part.prompts).sum();
         let largest = parts.iter().map(|part| part.largest()).fold(0.0, f64::max);
-        (pairs > 0).then_some(largest * NOISE_FACTOR)
+        (pairs > 0 && largest.is_finite()).then_some(largest * NOISE_FACTOR)
     }
 }
 
@@ -83,7 +84,7 @@ impl Noise {
 pub struct FirstDifference {
     /// Index of the prompt, from 0.
     pub prompt: u32,
-    /// The first position after the cached tokens whose divergence is above the limit, from 0.
+    /// The first token after the cached ones whose divergence is above the limit, from 0.
     pub position: Option<u32>,
     /// Its mean divergence, in nats per token. Absent if infinite.
     pub kl: Option<f64>,
@@ -103,6 +104,8 @@ pub struct TierResult {
     pub verified: u32,
     pub not_reached: u32,
     pub failed: u32,
+    /// Number of prompts from the tier without a computed answer to compare with.
+    pub no_reference: u32,
     /// The pass that most prompts were compared with.
     pub compared_with: Option<VerifyPass>,
     /// Number of prompts above the limit.
@@ -175,7 +178,7 @@ impl VerifyResult {
         let is_cold =
             |pass: VerifyPass| matches!(pass, VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired);
         let is_not_reached =
-            |record: &&PromptRecord| is_cold(record.pass) && matches!(record.outcome, PromptOutcome::NotReached { .. });
+            |record: &&PromptRecord| is_cold(record.pass) && matches!(record.outcome, PromptOutcome::NotReached(_));
         let failed = records.iter().filter_map(|record| match &record.outcome {
             PromptOutcome::Failed(error) => {
                 Some(FailedRequest { pass: record.pass, prompt: record.prompt, error: error.clone() })
@@ -192,47 +195,45 @@ impl VerifyResult {
     }
 }
 
+/// A prompt of a tier that was compared.
+struct ComparedPrompt<'a> {
+    prompt: u32,
+    reference: VerifyPass,
+    divergence: &'a Divergence,
+}
+
 impl TierResult {
     fn of(plan: &VerifyPlan, tier: VerifyPass, records: &[PromptRecord], noise: &Noise) -> TierResult {
-        let of_tier = || records.iter().filter(|record| record.pass == tier);
-        let (mut verified, mut failed) = (0, 0);
-        let mut compared_with = None;
-        let mut limit_shown = None;
-        let mut differing = 0;
-        let mut first = None;
-        let mut not_reached = Vec::new();
-        let mut divergences = Vec::new();
-        let mut from_cold = Vec::new();
-        let mut has_noise = true;
-        for record in of_tier() {
-            match &record.outcome {
+        let (mut failed, mut no_reference) = (0, 0);
+        let (mut not_reached, mut compared, mut from_cold) = (Vec::new(), Vec::new(), Vec::new());
+        for PromptRecord { prompt, outcome, .. } in records.iter().filter(|record| record.pass == tier) {
+            match outcome {
                 PromptOutcome::Failed(_) => failed += 1,
-                PromptOutcome::NotReached { cached_tokens, cached } => not_reached.push(NotReached {
-                    prompt: record.prompt,
-                    expected_tokens: plan.cached_tokens(record.prompt),
-                    cached_tokens: *cached_tokens,
-                    cached: *cached,
+                PromptOutcome::NotReached(cached) => not_reached.push(NotReached {
+                    prompt: *prompt,
+                    expected_tokens: plan.cached_tokens(*prompt),
+                    cached_tokens: cached.tokens,
+                    cached: cached.by_tier,
                 }),
-                PromptOutcome::Reached { compared: None, .. } => {}
+                PromptOutcome::Reached { compared: None, .. } => no_reference += 1,
                 PromptOutcome::Reached { compared: Some((reference, divergence)), from_cold: cold, .. } => {
-                    verified += 1;
-                    compared_with.get_or_insert(*reference);
-                    divergences.push(divergence);
+                    compared.push(ComparedPrompt { prompt: *prompt, reference: *reference, divergence });
                     from_cold.extend(cold);
-                    let Some(limit) = noise.limit(*reference) else {
-                        has_noise = false;
-                        continue;
-                    };
-                    limit_shown.get_or_insert(limit);
-                    if divergence.mean() > limit {
-                        differing += 1;
-                        first.get_or_insert_with(|| FirstDifference::of(record.prompt, divergence, limit));
-                    }
                 }
             }
         }
+        let limit_of = |one: &ComparedPrompt<'_>| noise.limit(one.reference);
+        let differs = |one: &&ComparedPrompt<'_>| limit_of(one).is_some_and(|limit| one.divergence.mean() > limit);
+        let differing = compared.iter().filter(differs).count() as u32;
+        let first = compared.iter().find(differs);
+        let first = first.map(|one| FirstDifference::of(one, limit_of(one).unwrap_or(0.0)));
+        let with_device = compared.iter().filter(|one| one.reference == VerifyPass::Device).count();
+        let is_mostly_device = with_device * 2 > compared.len();
+        let mostly = if is_mostly_device { VerifyPass::Device } else { VerifyPass::Cold };
+        let compared_with = compared.first().map(|_| mostly);
         let shifted = tier != VerifyPass::Device && is_shifted(shifts(records, tier).into_iter());
-        let verdict = AnswerVerdict::of(differing, shifted, plan.prompts, verified, has_noise);
+        let judged = compared.iter().filter(|one| limit_of(one).is_some()).count() as u32;
+        let verdict = AnswerVerdict::of(differing, shifted, plan.prompts, judged);
         let decode = ratio(records, tier, decode_rate);
         let accept_length = ratio(records, tier, accept_length);
         let is_noisy = noise.decode.is_some_and(|noise| noise.is_slower());
@@ -242,17 +243,18 @@ impl TierResult {
             tier,
             verdict,
             planned: plan.prompts,
-            verified,
+            verified: compared.len() as u32,
             not_reached: not_reached.len() as u32,
             failed,
+            no_reference,
             compared_with,
             differing,
             shifted,
-            limit: limit_shown.filter(|limit| limit.is_finite()),
+            limit: compared_with.and_then(|reference| noise.limit(reference)),
             first,
-            differences: Differences::of(divergences.into_iter()),
+            differences: Differences::of(compared.iter().map(|one| one.divergence)),
             from_computing: Differences::of(from_cold.into_iter()),
-            wrong_share_max: (differing == 0 && verified > 0).then(|| SampleSize::share_max(verified)),
+            wrong_share_max: (verdict == AnswerVerdict::Same).then(|| SampleSize::share_max(judged)),
             first_not_reached: not_reached.first().copied(),
             decode,
             accept_length,
@@ -262,10 +264,11 @@ impl TierResult {
 }
 
 impl FirstDifference {
-    fn of(prompt: u32, divergence: &Divergence, limit: f64) -> FirstDifference {
+    fn of(one: &ComparedPrompt<'_>, limit: f64) -> FirstDifference {
+        let divergence = one.divergence;
         let (expected_token, found_token) = divergence.tokens.clone().unzip();
         FirstDifference {
-            prompt,
+            prompt: one.prompt,
             position: divergence.first_above(limit),
             kl: Some(divergence.mean()).filter(|kl| kl.is_finite()),
             token_index: divergence.first_token,

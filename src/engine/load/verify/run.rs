@@ -1,19 +1,19 @@
 //! Sends the prompts of a plan in each state of the caches, and compares the answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use futures_util::future::join;
 
 use crate::server::ServerCallError;
 use crate::verify::{
-    CachedByTier, Divergence, UnusableAnswer, VerifyAnswer, VerifyPass, VerifyPlan, VerifyRequest, VerifyResult,
+    CachedPrompt, Divergence, UnusableAnswer, VerifyAnswer, VerifyPass, VerifyPlan, VerifyRequest, VerifyResult,
 };
 
 /// After this many failed requests in a row, the run ends.
 const FAILURES_MAX: u32 = 5;
 
-/// A request failed.
+/// A request without a usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyRequestError {
     #[error(transparent)]
@@ -60,12 +60,10 @@ pub trait VerifyServer {
 
 /// Callbacks during a run.
 pub trait VerifyObserver {
-    /// A pass over this many prompts starts.
-    fn pass_started(&mut self, pass: VerifyPass, prompts: u32);
     /// A prompt of the pass was answered, or failed.
     fn answered(&mut self);
-    /// A step between passes starts.
-    fn step(&mut self, name: &str);
+    /// The user's command starts.
+    fn restarting(&mut self);
 }
 
 /// What was found for a prompt in a pass.
@@ -80,10 +78,7 @@ pub(super) struct PromptRecord {
 pub(super) enum PromptOutcome {
     Failed(String),
     /// The prompt did not come from the tier of the pass.
-    NotReached {
-        cached_tokens: u32,
-        cached: Option<CachedByTier>,
-    },
+    NotReached(CachedPrompt),
     Reached {
         /// The pass it was compared with, and the difference.
         compared: Option<(VerifyPass, Divergence)>,
@@ -100,6 +95,8 @@ pub struct VerifyRun<'a> {
     /// Answers that later passes are compared with.
     answers: BTreeMap<(VerifyPass, u32), VerifyAnswer>,
     records: Vec<PromptRecord>,
+    /// Prompts whose pages in L1 are not computed, but those that L3 held before the run.
+    filled_from_cache: BTreeSet<u32>,
     /// Number of failed requests since the last successful one.
     failures: u32,
     /// Number of steps that sent unrelated requests.
@@ -111,7 +108,15 @@ pub struct VerifyRun<'a> {
 impl<'a> VerifyRun<'a> {
     /// A run that has not started.
     pub fn new(plan: &'a VerifyPlan) -> VerifyRun<'a> {
-        VerifyRun { plan, answers: BTreeMap::new(), records: Vec::new(), failures: 0, fillers: 0, shares_salts: false }
+        VerifyRun {
+            plan,
+            answers: BTreeMap::new(),
+            records: Vec::new(),
+            filled_from_cache: BTreeSet::new(),
+            failures: 0,
+            fillers: 0,
+            shares_salts: false,
+        }
     }
 
     /// Evaluates what was measured so far.
@@ -134,15 +139,17 @@ impl<'a> VerifyRun<'a> {
         observer: &mut dyn VerifyObserver,
     ) -> Result<(), VerifyStepError> {
         let plan = self.plan;
-        observer.step("warm up");
         self.send_unrelated(server, u64::from(plan.length) * 2).await?;
-        self.probe_salts(server, observer).await?;
+        self.probe_salts(server).await?;
         for group in plan.groups() {
             self.group(server, group, observer).await?;
+            if !plan.has(VerifyPass::Restarted) {
+                self.answers.clear();
+            }
         }
         if plan.has(VerifyPass::Restarted) {
-            empty(server, observer).await?;
-            observer.step("run the restart command");
+            empty(server).await?;
+            observer.restarting();
             server.restart().await?;
             self.pass(server, VerifyPass::Restarted, 0..plan.prompts, observer).await?;
         }
@@ -151,16 +158,12 @@ impl<'a> VerifyRun<'a> {
 
     /// Finds out whether L3 serves the pages of a request to one with another salt, as SGLang did
     /// up to 0.5.18. Then computed answers must be forced in another way.
-    async fn probe_salts<S: VerifyServer>(
-        &mut self,
-        server: &S,
-        observer: &mut dyn VerifyObserver,
-    ) -> Result<(), VerifyStepError> {
+    async fn probe_salts<S: VerifyServer>(&mut self, server: &S) -> Result<(), VerifyStepError> {
         let [first, second] = self.plan.same_prompt_twice();
         server.ask(&first).await.map_err(VerifyStepError::FirstRequest)?;
-        empty(server, observer).await?;
+        empty(server).await?;
         let answer = server.ask(&second).await.map_err(VerifyStepError::FirstRequest)?;
-        self.shares_salts = answer.cached_tokens > 0;
+        self.shares_salts = answer.cached.tokens > 0;
         Ok(())
     }
 
@@ -178,24 +181,22 @@ impl<'a> VerifyRun<'a> {
         observer: &mut dyn VerifyObserver,
     ) -> Result<(), VerifyStepError> {
         let plan = self.plan;
-        empty(server, observer).await?;
+        empty(server).await?;
         for pass in [VerifyPass::Cold, VerifyPass::ColdAgain, VerifyPass::ColdPaired] {
             self.pass(server, pass, group.clone(), observer).await?;
         }
-        empty(server, observer).await?;
+        empty(server).await?;
         for pass in [VerifyPass::Fill, VerifyPass::Device, VerifyPass::DeviceAgain] {
             self.pass(server, pass, group.clone(), observer).await?;
         }
         if let (true, Some(device)) = (plan.has(VerifyPass::Host), plan.device_tokens) {
-            observer.step("wait for write-back");
             server.settle().await;
-            observer.step("evict the prompts from L1");
             self.send_unrelated(server, device + u64::from(plan.length)).await?;
             self.pass(server, VerifyPass::Host, group.clone(), observer).await?;
         }
         for pass in [VerifyPass::Storage, VerifyPass::Mixed] {
             if plan.has(pass) {
-                empty(server, observer).await?;
+                empty(server).await?;
                 self.pass(server, pass, group.clone(), observer).await?;
             }
         }
@@ -219,7 +220,6 @@ impl<'a> VerifyRun<'a> {
         prompts: Range<u32>,
         observer: &mut dyn VerifyObserver,
     ) -> Result<(), VerifyStepError> {
-        observer.pass_started(pass, prompts.end - prompts.start);
         let mut prompt = prompts.start;
         while prompt < prompts.end {
             if pass == VerifyPass::Mixed {
@@ -264,22 +264,31 @@ impl<'a> VerifyRun<'a> {
         let counted = self.count(answer.as_ref().err());
         let outcome = match answer {
             Err(error) => PromptOutcome::Failed(error.to_string()),
-            Ok(VerifyAnswer { cached_tokens, cached, .. })
-                if !pass.is_reached(cached_tokens, cached, self.plan.cached_tokens(prompt)) =>
-            {
-                PromptOutcome::NotReached { cached_tokens, cached }
+            Ok(answer) if !pass.is_reached(answer.cached, self.plan.expected_hit(prompt)) => {
+                PromptOutcome::NotReached(answer.cached)
             }
             Ok(answer) => {
                 let from = |reference: VerifyPass| {
-                    let expected = self.answers.get(&(reference, prompt))?;
-                    Some(Divergence::between(&expected.positions, &answer.positions, answer.forced))
+                    let expected = &self.answers.get(&(reference, prompt))?.positions;
+                    // Of a prompt with more tokens after it, only the forced positions are an
+                    // answer.
+                    let most = if pass == VerifyPass::ColdPaired { answer.positions.len() } else { usize::MAX };
+                    let expected = &expected[..expected.len().min(most)];
+                    Some(Divergence::between(expected, &answer.positions, answer.forced))
                 };
                 let compared =
                     pass.reference().iter().find_map(|reference| from(*reference).map(|found| (*reference, found)));
                 let from_cold = from(VerifyPass::Cold);
                 let VerifyAnswer { decode_rate, accept_length, .. } = answer;
-                if matches!(pass, VerifyPass::Cold | VerifyPass::Device) {
-                    self.answers.insert((pass, prompt), answer);
+                match pass {
+                    VerifyPass::Fill if answer.cached.tokens > 0 => {
+                        self.filled_from_cache.insert(prompt);
+                    }
+                    VerifyPass::Device if self.filled_from_cache.contains(&prompt) => {}
+                    VerifyPass::Cold | VerifyPass::Device => {
+                        self.answers.insert((pass, prompt), answer);
+                    }
+                    _ => {}
                 }
                 PromptOutcome::Reached { compared, from_cold, decode_rate, accept_length }
             }
@@ -290,9 +299,7 @@ impl<'a> VerifyRun<'a> {
 }
 
 /// Waits for write-back, then empties L1 and L2.
-async fn empty<S: VerifyServer>(server: &S, observer: &mut dyn VerifyObserver) -> Result<(), VerifyStepError> {
-    observer.step("wait for write-back");
+async fn empty<S: VerifyServer>(server: &S) -> Result<(), VerifyStepError> {
     server.settle().await;
-    observer.step("flush L1 and L2");
     server.flush().await.map_err(VerifyStepError::Flush)
 }

@@ -8,8 +8,9 @@ use crate::Seed;
 use crate::server::ServerCallError;
 use crate::verify::run::VerifyRequestError;
 use crate::verify::{
-    AnswerVerdict, CachedByTier, NextToken, RestartError, TierResult, TokenName, UnusableAnswer, VerifyAnswer,
-    VerifyObserver, VerifyPass, VerifyPlan, VerifyRequest, VerifyResult, VerifyRun, VerifyServer, VerifyStepError,
+    AnswerVerdict, CachedByTier, CachedPrompt, NextToken, RestartError, TierResult, TokenName, UnusableAnswer,
+    VerifyAnswer, VerifyObserver, VerifyPass, VerifyPlan, VerifyRequest, VerifyResult, VerifyRun, VerifyServer,
+    VerifyStepError,
 };
 use AnswerVerdict::{Different, Same, Void};
 
@@ -26,16 +27,20 @@ struct Faults {
     slight: f64,
     /// Amplitude of random changes of all logits.
     noise: f64,
-    /// L3 finds nothing.
+    /// L3 returns no hits.
     no_hits: bool,
-    /// The server does not know `extra_key`, and serves cached tokens to all requests.
+    /// The server ignores `extra_key`, and serves cached tokens to all requests.
     ignores_salt: bool,
-    /// L3 does not know `extra_key`.
+    /// L3 ignores `extra_key`.
     shares_salts: bool,
     /// Decode rate after a hit in L3, where 1 is that of others.
     slow: Option<f64>,
     /// Log-probabilities after a hit in L3 are NaN.
     not_a_number: bool,
+    /// All log-probabilities are NaN.
+    no_numbers: bool,
+    /// L3 holds wrong pages of all prompts before the run.
+    old_pages: bool,
     /// Requests are refused after this number of answers.
     refuses_after: Option<u64>,
     refuses_flush: bool,
@@ -74,7 +79,8 @@ impl FakeServer {
         let mut caches = self.caches.borrow_mut();
         caches.requests += 1;
         let salt = request.salt.clone().filter(|_| !self.faults.ignores_salt);
-        let most = request.ids.len() - request.forced.max(1) as usize;
+        let length = request.ids.len() - request.appended as usize;
+        let most = length - request.forced.max(1) as usize;
         let pages: Vec<u64> = (1..=most / PAGE).map(|page| hash((&salt, &request.ids[..page * PAGE]))).collect();
         let in_storage = |salt: &Option<String>, page: usize| {
             let salt = salt.as_ref().filter(|_| !self.faults.shares_salts);
@@ -108,12 +114,19 @@ impl FakeServer {
             caches.unrelated = 0;
         }
         let from_storage = cached.storage > 0;
+        let is_old = self.faults.old_pages && request.salt.is_none() && cached != CachedByTier::default();
         let prompt = (0..self.plan.prompts).find(|prompt| self.plan.ids(*prompt)[..8] == request.ids[..8]);
         let wrong = if caches.restarted { &self.faults.wrong_after_restart } else { &self.faults.wrong_pages };
         let shift = prompt.and_then(|prompt| wrong.get(&prompt)).copied().unwrap_or(0.0) + self.faults.slight;
-        let shift = if from_storage { shift } else { 0.0 };
+        let shift = if is_old {
+            2.0
+        } else if from_storage {
+            shift
+        } else {
+            0.0
+        };
         let number = caches.requests;
-        let ids = hash(&request.ids);
+        let ids = hash(&request.ids[..length]);
         let position = |at: u32| {
             let logit = |token: u32| {
                 let change = self.faults.noise * (share((number, at, token)) - 0.5);
@@ -124,15 +137,15 @@ impl FakeServer {
             let mut top: Vec<_> = (0..6).map(|id| (TokenName::Id(id), logits[id as usize] - sum)).collect();
             top.sort_by(|a, b| b.1.total_cmp(&a.1));
             let (token, logprob) = top[0].clone();
-            let logprob = if from_storage && self.faults.not_a_number { f64::NAN } else { logprob };
+            let is_broken = self.faults.no_numbers || from_storage && self.faults.not_a_number;
+            let logprob = if is_broken { f64::NAN } else { logprob };
             NextToken { token, logprob, top: top[..4].to_vec() }
         };
         let forced = request.forced.saturating_sub(1);
         VerifyAnswer {
-            positions: (0..forced + request.generated).map(position).collect(),
+            positions: (0..forced + if request.appended > 0 { 0 } else { request.generated }).map(position).collect(),
             forced: forced as usize,
-            cached_tokens: cached.device + cached.host + cached.storage,
-            cached: Some(cached),
+            cached: CachedPrompt { tokens: cached.device + cached.host + cached.storage, by_tier: Some(cached) },
             decode_rate: Some(50.0 * self.faults.slow.filter(|_| from_storage).unwrap_or(1.0)),
             accept_length: None,
         }
@@ -172,11 +185,10 @@ impl VerifyServer for FakeServer {
 struct Count(u32);
 
 impl VerifyObserver for Count {
-    fn pass_started(&mut self, _: VerifyPass, _: u32) {}
     fn answered(&mut self) {
         self.0 += 1;
     }
-    fn step(&mut self, _: &str) {}
+    fn restarting(&mut self) {}
 }
 
 fn plan(prompts: u32, seed: u64) -> VerifyPlan {
@@ -185,6 +197,8 @@ fn plan(prompts: u32, seed: u64) -> VerifyPlan {
         given: Vec::new(),
         length: 160,
         forced: 32,
+        uncached: 32,
+        has_tiers: true,
         generated: 8,
         vocabulary: 1000,
         seed: Seed(seed),
@@ -197,6 +211,10 @@ fn plan(prompts: u32, seed: u64) -> VerifyPlan {
 
 async fn run_of(plan: &VerifyPlan, faults: Faults) -> (VerifyResult, Result<(), VerifyStepError>, u32) {
     let server = FakeServer { plan: plan.clone(), faults, caches: RefCell::default() };
+    if server.faults.old_pages {
+        (0..plan.prompts).for_each(|prompt| drop(server.serve(&plan.request(VerifyPass::Fill, prompt))));
+        server.flush().await.expect("a flush");
+    }
     let mut run = VerifyRun::new(plan);
     let mut count = Count::default();
     let ended = run.run(&server, &mut count).await;
@@ -231,7 +249,7 @@ async fn noise_alone_is_never_a_difference() {
     for seed in 0..20 {
         let faults = Faults { noise: 0.02, ..Faults::default() };
         let (result, _, _) = run_of(&plan(40, seed), faults).await;
-        assert!(result.is_clean(), "seed {seed}: {:?}", result.tiers);
+        assert!(result.is_clean(), "seed {seed}: {:?}", verdicts(&result));
         assert!(result.noise.cold.kl_max.is_some_and(|kl| kl > 0.0));
         pairs += result.tiers.iter().map(|tier| tier.verified).sum::<u32>();
     }
@@ -305,8 +323,24 @@ async fn slow_decoding_after_a_hit_is_reported() {
 async fn logprobs_that_are_not_numbers_differ() {
     let result = result_of(11, Faults { not_a_number: true, ..Faults::default() }).await;
     let storage = tier(&result, VerifyPass::Storage);
-    assert_eq!((storage.verdict, storage.differences.not_a_number), (Different, 11));
+    assert_eq!((storage.verdict, storage.differences.infinite), (Different, 11));
     assert!(serde_json::to_value(&result).is_ok());
+}
+
+#[tokio::test]
+async fn a_server_whose_logprobs_are_no_numbers_is_never_clean() {
+    let result = result_of(11, Faults { no_numbers: true, ..Faults::default() }).await;
+    assert!(verdicts(&result).iter().all(|verdict| *verdict != Same), "{:?}", verdicts(&result));
+}
+
+#[tokio::test]
+async fn old_pages_in_the_store_are_not_their_own_reference() {
+    for tiers in [VerifyPass::TIERS.to_vec(), vec![VerifyPass::Device, VerifyPass::Storage]] {
+        let plan = VerifyPlan { tiers, ..plan(11, 1) };
+        let (result, _, _) = run_of(&plan, Faults { old_pages: true, ..Faults::default() }).await;
+        assert!(verdicts(&result).iter().all(|verdict| *verdict == Different), "{:?}", verdicts(&result));
+        assert_eq!(tier(&result, VerifyPass::Storage).compared_with, Some(VerifyPass::Cold));
+    }
 }
 
 #[tokio::test]

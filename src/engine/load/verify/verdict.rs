@@ -8,7 +8,7 @@ pub const NOISE_FACTOR: f64 = 10.0;
 /// Probability of the sign test below which a shift of many small divergences counts.
 const SHIFT_LEVEL: f64 = 1e-4;
 /// A tier needs this share of its prompts to be verified.
-const VERIFIED_MIN: f64 = 0.9;
+pub const VERIFIED_MIN: f64 = 0.9;
 
 /// The verdict on a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,14 +33,13 @@ impl AnswerVerdict {
     }
 
     /// Returns the verdict. `differing`: number of prompts above the limit. `shifted`: whether many
-    /// differ slightly. `planned` and `verified`: number of prompts.
-    pub(super) fn of(differing: u32, shifted: bool, planned: u32, verified: u32, has_noise: bool) -> AnswerVerdict {
-        let is_enough = f64::from(verified) >= f64::from(planned) * VERIFIED_MIN && verified > 0;
-        match (differing > 0 || shifted, is_enough && has_noise) {
-            (true, _) if has_noise => AnswerVerdict::Different,
-            (false, true) => AnswerVerdict::Same,
-            _ => AnswerVerdict::Void,
+    /// differ slightly. `planned` and `judged`: number of prompts planned, and with a known limit.
+    pub(super) fn of(differing: u32, shifted: bool, planned: u32, judged: u32) -> AnswerVerdict {
+        if differing > 0 || shifted {
+            return AnswerVerdict::Different;
         }
+        let is_enough = judged > 0 && f64::from(judged) >= f64::from(planned) * VERIFIED_MIN;
+        if is_enough { AnswerVerdict::Same } else { AnswerVerdict::Void }
     }
 }
 
@@ -93,13 +92,11 @@ mod tests {
     #[test]
     fn a_tier_that_was_not_reached_is_void_even_if_nothing_differs() {
         use AnswerVerdict::{Different, Same, Void};
-        assert_eq!(AnswerVerdict::of(0, false, 100, 100, true), Same);
-        assert_eq!(AnswerVerdict::of(0, false, 100, 90, true), Same);
-        assert_eq!(AnswerVerdict::of(0, false, 100, 89, true), Void);
-        assert_eq!(AnswerVerdict::of(0, false, 100, 0, true), Void);
-        assert_eq!(AnswerVerdict::of(0, false, 100, 100, false), Void);
+        for (judged, expected) in [(100, Same), (90, Same), (89, Void), (0, Void)] {
+            assert_eq!(AnswerVerdict::of(0, false, 100, judged), expected, "{judged}");
+        }
         // A difference is one, however few prompts show it.
-        assert_eq!(AnswerVerdict::of(1, false, 100, 3, true), Different);
-        assert_eq!(AnswerVerdict::of(0, true, 100, 100, true), Different);
+        assert_eq!(AnswerVerdict::of(1, false, 100, 3), Different);
+        assert_eq!(AnswerVerdict::of(0, true, 100, 100), Different);
     }
 }
