@@ -189,6 +189,16 @@ fn verdicts(report: &Value) -> Vec<(&str, &str)> {
     tiers.iter().map(|tier| (tier["tier"].as_str().expect("text"), tier["verdict"].as_str().expect("text"))).collect()
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conclusions_name_what_differs_and_what_was_not_verified() {
+    let mut conclusions = Vec::new();
+    for fault in [Fault::None, Fault::WrongStorage, Fault::NoStorage, Fault::NoFlush] {
+        let (_, report) = verify(fault, &[TIERS]).await;
+        conclusions.push(report["conclusion"].as_str().expect("a text").to_owned());
+    }
+    insta::assert_snapshot!(conclusions.join("\n"));
+}
+
 /// The model has no L2.
 const TIERS: &str = "--tiers=device,storage,mixed";
 

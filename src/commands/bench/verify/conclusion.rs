@@ -61,14 +61,14 @@ fn reason(tier: &TierResult) -> String {
     let TierResult { planned, verified, failed, no_reference, .. } = tier;
     match &tier.first_not_reached {
         Some(first) => format!(
-            "{label}, because only {verified} of {planned} prompts came from it (prompt {}: {} of {} tokens from any cache)",
+            "{label}, because {verified} of {planned} prompts came from it (prompt {}: {} of {} tokens from any cache)",
             first.prompt, first.cached_tokens, first.expected_tokens
         ),
         None if *failed > 0 => format!("{label}, because {failed} of {planned} requests failed"),
         None if *no_reference > 0 => {
             format!("{label}, because {no_reference} of {planned} prompts have no computed answer to compare with")
         }
-        None if verified < planned => format!("{label}, because only {verified} of {planned} prompts were sent"),
+        None if verified < planned => format!("{label}, because {verified} of {planned} prompts were sent"),
         None => format!("{label}, because the noise is not known"),
     }
 }

@@ -10,8 +10,9 @@ use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
 use crate::commands::cli::table::{ReportSection, ReportTable};
 use crate::engine::load::verify::{Differences, NOISE_FACTOR, PairedRatio, SampleSize, TierResult, VerifyResult};
 
-/// Divergences below this value are drawn at it, because the axis is logarithmic.
-const KL_LEAST: f64 = 1e-12;
+/// Powers of 10 at the ends of the axis. Divergences outside are drawn there, equal answers at the
+/// left.
+const POWERS: (f64, f64) = (-12.0, 2.0);
 
 /// The JSON report (schema `mcctl.bench.verify/1`).
 #[derive(Debug, Serialize)]
@@ -188,7 +189,7 @@ impl VerifyReport {
 
     /// Returns the distribution of the divergence over the prompts, a line for each tier.
     pub(super) fn plot(&self) -> Plot {
-        let x = Axis::log("KL, nats per token (equal answers at the left edge)");
+        let x = Axis::whole("KL as a power of 10, in nats per token (-12: equal)");
         let mut plot = Plot::new("Share of prompts up to this divergence", x, Axis::even("share, %"));
         let noise = &self.result.noise;
         let mut all = noise.cold.sorted.clone();
@@ -206,8 +207,8 @@ impl VerifyReport {
 /// The points of a cumulative distribution. `sorted`: values in ascending order.
 fn steps(sorted: &[f64]) -> Vec<(f64, f64)> {
     let share = |count: usize| count as f64 * 100.0 / sorted.len() as f64;
-    let value = |kl: f64| kl.clamp(KL_LEAST, 100.0);
-    let start = sorted.first().map(|_| (KL_LEAST, 0.0));
+    let value = |kl: f64| kl.log10().clamp(POWERS.0, POWERS.1);
+    let start = sorted.first().map(|_| (POWERS.0, 0.0));
     start.into_iter().chain(sorted.iter().enumerate().map(|(at, kl)| (value(*kl), share(at + 1)))).collect()
 }
 
@@ -231,4 +232,23 @@ fn interval(ratio: Option<PairedRatio>) -> String {
 /// Formats without rounding errors of the conversion from percent.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distributions_rise_from_equal_answers_to_infinite_differences() {
+        let found = steps(&[0.0, 1e-3, f64::INFINITY, f64::INFINITY]);
+        assert_eq!(found, [(-12.0, 0.0), (-12.0, 25.0), (-3.0, 50.0), (2.0, 75.0), (2.0, 100.0)]);
+        assert_eq!(steps(&[]), []);
+    }
+
+    #[test]
+    fn divergences_are_written_with_two_digits() {
+        assert_eq!([None, Some(0.0), Some(3.44e-7)].map(nats), ["-", "0", "3.4e-7"]);
+        let broken = Differences { infinite: 1, ..Differences::default() };
+        assert_eq!(largest(&broken), "infinite");
+    }
 }

@@ -100,7 +100,7 @@ impl VerifyPass {
             VerifyPass::DeviceAgain => "L1 (device) again",
             VerifyPass::Host => "L2 (host)",
             VerifyPass::Storage => "L3 (storage)",
-            VerifyPass::Mixed => "L1 and L3 together",
+            VerifyPass::Mixed => "mixed L1 and L3",
             VerifyPass::Restarted => "L3 after the restart",
         }
     }
