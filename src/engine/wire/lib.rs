@@ -25,4 +25,4 @@ pub use layout::MethodLayout;
 pub use mcctl_base::upstream::{Release, Releases};
 pub use method::{MasterApi, MasterCalls, Method};
 pub use pack::{DecodeError, Expected, Map, Text, TextBuf, Wire};
-pub use probe::{ReleaseProbe, is_release_probe};
+pub use probe::ReleaseProbe;

@@ -1,7 +1,5 @@
 //! Finds out the release of a master by calls that leave nothing behind.
 
-use std::sync::LazyLock;
-
 use crate::layout::MethodLayout;
 use crate::method::Method;
 use crate::pack::{DecodeError, Text, Wire, if_present};
@@ -70,15 +68,6 @@ impl ReleaseProbe {
     pub fn possible(&self) -> Releases {
         self.possible
     }
-}
-
-/// Whether a request is the first one of a [`ReleaseProbe`], which only mcctl's clients send.
-pub fn is_release_probe(method: Method, body: &[u8]) -> bool {
-    static FIRST: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let first = ReleaseProbe::default().request().ok().flatten();
-        first.map_or_else(Vec::new, |(_, body)| body)
-    });
-    method == CALLS[0] && !body.is_empty() && body == FIRST.as_slice()
 }
 
 /// A request for no keys or objects.
