@@ -4,6 +4,7 @@ pub mod caveat;
 pub mod compare;
 pub mod dataset;
 mod glossary;
+mod joined;
 pub mod ladder;
 mod measured;
 pub mod multi_turn;

@@ -1,5 +1,6 @@
 //! The conclusion of a tier ladder: for each tier one sentence that names every measured length.
 
+use crate::commands::bench::joined::joined;
 use crate::engine::load::ladder::{AbsentTier, BreakEven, EQUAL_SHARE, Ladder, LadderCell, LadderTier, TierVerdict};
 
 /// Returns a sentence for each tier, and one for the tiers that the server lacks.
@@ -32,7 +33,7 @@ fn sentence(rungs: &[&LadderCell], even: Option<&BreakEven>) -> String {
     let all = |lengths: &[u32]| match (lengths.len() == rungs.len(), lengths) {
         (true, [one]) => format!("at the only measured length ({one} tokens)"),
         (true, [first, .., last]) => format!("at every measured length ({first} to {last} tokens)"),
-        _ => format!("at {} tokens", list(lengths.iter().map(u32::to_string))),
+        _ => format!("at {} tokens", joined(lengths.iter().map(u32::to_string))),
     };
     let mut parts = Vec::new();
     if !faster.is_empty() {
@@ -55,7 +56,7 @@ fn sentence(rungs: &[&LadderCell], even: Option<&BreakEven>) -> String {
     let unverified = rungs.iter().filter(|rung| rung.saved.is_none()).map(|rung| rung.length.to_string());
     let mut unverified = unverified.peekable();
     if unverified.peek().is_some() {
-        parts.push(format!("not measured at {} tokens, because no prompt was verified", list(unverified)));
+        parts.push(format!("not measured at {} tokens, because no prompt was verified", joined(unverified)));
     }
     let shows_change = faster.len() < rungs.len();
     if let Some((even, fitted)) = even.and_then(|even| Some((even, even.fitted?))).filter(|_| shows_change) {
@@ -76,7 +77,7 @@ fn saved(rungs: &[&LadderCell], lengths: &[u32]) -> String {
         1 => saved.map(|(_, ms)| format!("{ms:.1} ms")).collect(),
         _ => saved.map(|(length, ms)| format!("{ms:.1} ms at {length}")).collect(),
     };
-    list(saved.into_iter())
+    joined(saved)
 }
 
 /// Names lengths with the reason for each; lengths with the same reason share it.
@@ -89,19 +90,9 @@ fn reasons(undecided: impl Iterator<Item = (u32, String)>) -> String {
         }
     }
     let group = |(lengths, reason): &(Vec<u32>, String)| {
-        format!("{} tokens ({reason})", list(lengths.iter().map(u32::to_string)))
+        format!("{} tokens ({reason})", joined(lengths.iter().map(u32::to_string)))
     };
     groups.iter().map(group).collect::<Vec<_>>().join(", ")
-}
-
-/// Joins names with commas, and the last one with "and".
-fn list(names: impl Iterator<Item = String>) -> String {
-    let names: Vec<String> = names.collect();
-    match names.as_slice() {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The conclusion of `bench verify`: one sentence.
 
+use crate::commands::bench::joined::joined;
 use crate::engine::load::verify::{AnswerVerdict, SampleSize, TierResult, VerifyPass, VerifyResult};
 
-/// Returns the conclusion.
+/// Returns the conclusion. `complete`: whether all passes ran.
 pub(super) fn sentence(result: &VerifyResult, complete: bool) -> String {
     let with = |verdict: AnswerVerdict| result.tiers.iter().filter(move |tier| tier.verdict == verdict);
     let different: Vec<String> = with(AnswerVerdict::Different).map(difference).collect();
@@ -20,7 +21,7 @@ pub(super) fn sentence(result: &VerifyResult, complete: bool) -> String {
         let reference = if is_l1_same { "computing" } else { "their reference" };
         parts.push(format!(
             "{}: same answers as {reference} (at most {:.1} % of prompts can be wrong, at 95 % confidence)",
-            list(&same),
+            joined(same),
             SampleSize::share_max(least) * 100.0
         ));
     }
@@ -84,13 +85,4 @@ fn slowdown(tier: &TierResult) -> String {
     .flatten()
     .collect();
     format!("{} ({} of computing)", tier.tier.label(), parts.join(" and "))
-}
-
-/// Joins names with commas, and the last one with "and".
-fn list(names: &[&str]) -> String {
-    match names {
-        [] => String::new(),
-        [one] => (*one).to_owned(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }

@@ -21,7 +21,7 @@ pub(super) struct VerifyReport {
     pub version: &'static str,
     pub target: String,
     pub seed: u64,
-    /// Number of prompts.
+    /// Number of prompts, given or random.
     pub prompts: u32,
     /// Length of the longest one.
     pub prompt_tokens: u32,
@@ -53,7 +53,7 @@ impl VerifyReport {
         VerifyDocument { report: self, conclusion: self.sentence() }
     }
 
-    /// Returns the conclusion.
+    /// Returns the conclusion, one sentence per kind of verdict.
     pub(super) fn sentence(&self) -> String {
         conclusion::sentence(&self.result, self.complete)
     }

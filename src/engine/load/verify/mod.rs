@@ -56,7 +56,7 @@ pub enum VerifyPass {
     Fill,
     /// From L1.
     Device,
-    /// From L1 again.
+    /// From L1 again, to measure the noise of hits.
     DeviceAgain,
     /// From L2, after other requests evicted it from L1.
     Host,
@@ -73,7 +73,12 @@ impl VerifyPass {
     pub const TIERS: [VerifyPass; 5] =
         [VerifyPass::Device, VerifyPass::Host, VerifyPass::Storage, VerifyPass::Mixed, VerifyPass::Restarted];
 
-    /// Name in reports.
+    /// Whether no cache may serve the prompt.
+    pub const fn is_cold(self) -> bool {
+        matches!(self, VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired)
+    }
+
+    /// Name in reports and JSON, such as `storage`.
     pub const fn name(self) -> &'static str {
         match self {
             VerifyPass::Cold => "cold",
@@ -89,7 +94,7 @@ impl VerifyPass {
         }
     }
 
-    /// Name in sentences.
+    /// Name in sentences, such as `L3 (storage)`.
     pub const fn label(self) -> &'static str {
         match self {
             VerifyPass::Cold => "computing",
@@ -124,7 +129,7 @@ impl VerifyPass {
     /// A server that does not report tiers passes if half of the tokens came from any cache. The
     /// flush before a pass then decides which one that was.
     pub fn is_reached(self, cached: CachedPrompt, expected: ExpectedHit) -> bool {
-        if matches!(self, VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired) {
+        if self.is_cold() {
             return cached.tokens == 0;
         }
         let ExpectedHit { tokens, half, has_tiers } = expected;

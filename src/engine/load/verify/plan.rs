@@ -14,7 +14,7 @@ const GROUP_SHARE: f64 = 0.4;
 /// The prompts and passes of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VerifyPlan {
-    /// Number of prompts.
+    /// Number of prompts, given or random.
     pub prompts: u32,
     /// Token IDs of the prompts; empty if they are random.
     pub given: Vec<Vec<u32>>,
@@ -35,7 +35,7 @@ pub struct VerifyPlan {
     pub seed: Seed,
     /// Number of this run, for computed answers that no cache may serve.
     pub run: u64,
-    /// Tokens per page.
+    /// Number of tokens per page of the caches.
     pub page: u32,
     /// Size of L1 in tokens, if known.
     pub device_tokens: Option<u64>,
@@ -133,13 +133,8 @@ impl VerifyPlan {
 
     /// Returns the request for a prompt in `pass`.
     pub fn request(&self, pass: VerifyPass, prompt: u32) -> VerifyRequest {
-        let salt = match pass {
-            // Its own for each prompt, because prompts may begin with the same tokens.
-            VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired => {
-                Some(format!("mcctl-verify-{:016x}-{}-{prompt}", self.run, pass.name()))
-            }
-            _ => None,
-        };
+        // Its own for each prompt, because prompts may begin with the same tokens.
+        let salt = || format!("mcctl-verify-{:016x}-{}-{prompt}", self.run, pass.name());
         let mut ids = self.ids(prompt);
         let mut appended = 0;
         // The completions API returns nothing about the tokens of the prompt.
@@ -148,7 +143,14 @@ impl VerifyPlan {
             appended = (self.length_of(prompt) / 4).max(self.page);
             ids.extend((0..appended).map(|_| generator.random_range(0..self.vocabulary.max(1))));
         }
-        VerifyRequest { ids, forced: self.forced, generated: self.generated, salt, appended, computed: false }
+        VerifyRequest {
+            ids,
+            forced: self.forced,
+            generated: self.generated,
+            salt: pass.is_cold().then(salt),
+            appended,
+            computed: false,
+        }
     }
 
     /// Returns two requests for the same unrelated prompt in different caches.

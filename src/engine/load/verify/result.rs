@@ -59,7 +59,7 @@ pub struct Noise {
     pub cold: Differences,
     /// Computed alone, and in another batch.
     pub cold_paired: Differences,
-    /// From L1 twice.
+    /// Served from L1 twice.
     pub device: Differences,
     /// Decode rate of computing twice.
     pub decode: Option<PairedRatio>,
@@ -141,7 +141,7 @@ pub struct NotReached {
     pub cached: Option<CachedByTier>,
 }
 
-/// A failed request.
+/// A request without a usable answer, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedRequest {
     pub pass: VerifyPass,
@@ -175,10 +175,8 @@ impl VerifyResult {
             decode: ratio(records, VerifyPass::ColdAgain, decode_rate),
         };
         let tiers = plan.tiers.iter().map(|tier| TierResult::of(plan, *tier, records, &noise)).collect();
-        let is_cold =
-            |pass: VerifyPass| matches!(pass, VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired);
         let is_not_reached =
-            |record: &&PromptRecord| is_cold(record.pass) && matches!(record.outcome, PromptOutcome::NotReached(_));
+            |record: &&PromptRecord| record.pass.is_cold() && matches!(record.outcome, PromptOutcome::NotReached(_));
         let failed = records.iter().filter_map(|record| match &record.outcome {
             PromptOutcome::Failed(error) => {
                 Some(FailedRequest { pass: record.pass, prompt: record.prompt, error: error.clone() })

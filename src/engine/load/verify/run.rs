@@ -129,7 +129,7 @@ impl<'a> VerifyRun<'a> {
         self.records.iter().any(|record| !matches!(record.outcome, PromptOutcome::Failed(_)))
     }
 
-    /// Runs all passes.
+    /// Runs all passes of the plan, in order.
     ///
     /// # Errors
     /// A flush or the user's command failed, or several requests in a row.
@@ -169,8 +169,7 @@ impl<'a> VerifyRun<'a> {
 
     /// The request for a prompt.
     fn request(&self, pass: VerifyPass, prompt: u32) -> VerifyRequest {
-        let is_cold = matches!(pass, VerifyPass::Cold | VerifyPass::ColdAgain | VerifyPass::ColdPaired);
-        VerifyRequest { computed: is_cold && self.shares_salts, ..self.plan.request(pass, prompt) }
+        VerifyRequest { computed: pass.is_cold() && self.shares_salts, ..self.plan.request(pass, prompt) }
     }
 
     /// Runs the passes over a group of prompts that fits into L1.

@@ -180,7 +180,7 @@ impl VerifyServer for FakeServer {
     }
 }
 
-/// Counts the answers.
+/// Counts the answers of all passes.
 #[derive(Default)]
 struct Count(u32);
 

@@ -23,7 +23,7 @@ pub enum AnswerVerdict {
 }
 
 impl AnswerVerdict {
-    /// Name in reports.
+    /// Name in reports and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             AnswerVerdict::Same => "same",
