@@ -107,7 +107,12 @@ impl ClientRelease {
             self.possible = possible;
             return method.require_layout(self.used);
         }
-        if possible != self.possible || !possible.contains(self.used) || self.unconfirmed.is_none() {
+        // An earlier assumption decides only between the responses that it concerned.
+        let is_decided = self.unconfirmed.is_some_and(|before| {
+            let decodable = before.decodable.and(possible);
+            !decodable.is_empty() && decodable.without(alike).is_empty()
+        });
+        if possible != self.possible || !possible.contains(self.used) || !is_decided {
             self.possible = possible;
             let assumption = Assumption { method, possible, is_fresh: self.is_fresh };
             self.used = possible.single().unwrap_or_else(|| assume(assumption));
@@ -229,6 +234,22 @@ mod tests {
         assert!(client.confirm(CONFIRMED_AFTER_MS));
         assert_eq!(client.refused(CONFIRMED_AFTER_MS), None);
         assert!(!client.possible().contains(Release::V0_3_12));
+    }
+
+    #[test]
+    fn the_assumption_for_the_handshake_does_not_decide_a_read() {
+        let release = Release::V0_3_9;
+        let mut client = ClientRelease::new(Release::LATEST);
+        for method in [Method::ServiceReady, Method::ReMountSegment] {
+            client.layout(method, &request(method, release), 0, assume(Release::LATEST)).expect("a known layout");
+        }
+        // Another connection of the host has shown the release in the meantime.
+        let body = request(Method::GetReplicaList, release);
+        let layout = client.layout(Method::GetReplicaList, &body, 1, assume(release)).expect("a known layout");
+        assert_eq!(layout.release(), release);
+        // Until the response is confirmed, the next one is the same.
+        let layout = client.layout(Method::GetReplicaList, &body, 2, assume(Release::LATEST)).expect("a known layout");
+        assert_eq!(layout.release(), release);
     }
 
     #[test]

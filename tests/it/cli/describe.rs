@@ -31,6 +31,7 @@ pub const COMMANDS: &[&[&str]] = &[
     &["bench", "ladder"],
     &["bench", "store"],
     &["bench", "transfer"],
+    &["bench", "verify"],
     &["size-hugepages"],
     &["devices"],
     &["doctor"],

@@ -5,8 +5,9 @@ use std::time::Duration;
 use mcctl_base::Mono;
 use mcctl_wire::{Assumption, Method, RefusedResponse, Release, Releases};
 
-/// Number of different sets of releases remembered per host.
-const SHOWN_MAX: usize = 8;
+/// Number of different sets of releases remembered per host. A client shows several, each smaller
+/// than the one before.
+const SHOWN_MAX: usize = 64;
 /// A client that could not decode a response calls again within this time.
 const REFUSAL_MAX: Duration = Duration::from_secs(5);
 /// The same for a client that could not decode the handshake: a supervisor restarts it.

@@ -230,6 +230,18 @@ mod tests {
     }
 
     #[test]
+    fn a_host_with_clients_of_all_releases_has_several() {
+        let releases = ClientReleases::new(Release::LATEST);
+        for (second, release) in (0..).zip(Release::ALL.iter().rev()) {
+            // The sets that a client shows one after the other.
+            for shown in [Releases::since(*release), Releases::only(*release)] {
+                releases.show(PEER, shown, at(second));
+            }
+        }
+        assert_eq!(releases.assume(PEER, reads(true), at(20)), Release::LATEST);
+    }
+
+    #[test]
     fn records_that_agree_are_combined() {
         let releases = ClientReleases::new(Release::V0_3_12);
         let only = Releases::only;

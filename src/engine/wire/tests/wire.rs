@@ -175,6 +175,18 @@ fn the_release_of_a_captured_client_is_found() {
     }
 }
 
+/// A finding of the fuzzer: clients before 0.3.8 write an object in any number of ranges.
+#[test]
+fn a_replica_without_ranges_round_trips_in_old_releases() {
+    let tail = unhex(&format!("0a0a0a141414141454141414000300000008{}0a", "00".repeat(70)));
+    let method = Method::ALL[10];
+    let layout = method.layout(Release::V0_3_7).expect("a layout");
+    let body = [&layout.response().hash().to_le_bytes(), &tail[..]].concat();
+    let (shown, again) = transcode::response(method, layout, &body, false).expect("a response");
+    assert!(shown.contains("Parts([])"), "{shown}");
+    assert_eq!(transcode::response(method, layout, &again, false), Ok((shown, again.clone())));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]

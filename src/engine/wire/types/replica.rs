@@ -174,7 +174,8 @@ pub enum ReplicaLocation {
     LocalDisk(LocalDiskDescriptor),
     /// On a distributed file system.
     DistributedFs(DistributedFsDescriptor),
-    /// In several ranges, as clients before 0.3.8 write large objects. Only read, never sent.
+    /// In several ranges, as clients before 0.3.8 write large objects. Only these releases have it,
+    /// and mcctl's master never sends it.
     Parts(Vec<BufferDescriptor>),
 }
 
@@ -237,7 +238,7 @@ impl ReplicaLocation {
     /// that the release does not know, so it is not written here.
     fn put_in(&self, status: ReplicaStatus, out: &mut PayloadWriter<'_>) {
         let index = match self {
-            ReplicaLocation::Memory(_) => Some(0),
+            ReplicaLocation::Memory(_) | ReplicaLocation::Parts(_) => Some(0),
             other => other.kind().and_then(|kind| variant_index(kind, |since| out.has(since))),
         };
         debug_assert!(index.is_some(), "an unknown kind of replica is left out");
@@ -286,9 +287,11 @@ impl<'a> Wire<'a> for ReplicaLocation {
 
     #[inline]
     fn is_known(&self, out: &PayloadWriter<'_>) -> bool {
-        // Almost all replicas are in memory, and every release has these.
-        if matches!(self, ReplicaLocation::Memory(_)) {
-            return true;
+        match self {
+            // Almost all replicas are in memory, and every release has these.
+            ReplicaLocation::Memory(_) => return true,
+            ReplicaLocation::Parts(_) => return !out.has(Release::V0_3_8),
+            _ => {}
         }
         self.kind().is_some_and(|kind| variant_index(kind, |since| out.has(since)).is_some())
     }
