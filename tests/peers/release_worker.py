@@ -134,7 +134,11 @@ def read(c):
         why = difference(found, wanted)
         note(key, why and f"get: {why}")
     with Buffers([size for _, size in objects]) as b:
-        codes = store.batch_get_into(keys, b.pointers, [size for _, size in objects])
+        for attempt in (1, 2, 3):
+            codes = store.batch_get_into(keys, b.pointers, [size for _, size in objects])
+            if any(rc > 0 for rc in codes):
+                again.update({keys[0]: attempt} if attempt > 1 else {})
+                break
         for pointer, rc, (key, size) in zip(b.pointers, codes, objects):
             if rc != size:
                 note(key, f"batch_get_into: {rc}")
