@@ -36,7 +36,9 @@ pub use answer::ModelAnswer;
 pub use arrivals::{Arrivals, Gaps, Instants, Rate};
 pub use caveats::{GeneratorCaveat, LoadCaveat};
 pub use distribution::{Distribution, ParseDistributionError};
-pub use driver::{Driver, DueRequest, Pace, ReadyOrder, Rules, Script, Turn};
+pub use driver::{
+    Driver, DueRequest, LiveSessionPlan, Pace, ReadyOrder, Rules, Script, SessionJoin, SessionPlace, SessionTurn, Turn,
+};
 pub use histogram::{LatencyHistogram, LatencySummary};
 pub use run::{LiveCounters, LoadRun, RunLimits, RunStats, TimedRequest};
 pub use seed::Seed;

@@ -24,6 +24,9 @@ pub struct WekaSession {
     pub block_tokens: Option<u64>,
     /// Requests of the session and of its subagents, in the order of the file.
     pub requests: Vec<WekaRequest>,
+    /// The stream in which each subagent started: that of subagent 1, then that of subagent 2, and
+    /// so on.
+    pub parents: Vec<u32>,
     /// Time from the start of the session to the end of its last request, in seconds.
     pub duration: f64,
     /// Subagents with times after the start of the subagent.
@@ -89,13 +92,13 @@ impl WekaSession {
         let mut session = WekaSession {
             block_tokens: row.block_size,
             requests: Vec::with_capacity(row.requests.len()),
+            parents: Vec::new(),
             duration: 0.0,
             relative: 0,
             absolute: 0,
             ambiguous: 0,
         };
-        let mut streams = 0;
-        session.add(row.requests, 0, 0.0, &mut streams)?;
+        session.add(row.requests, 0, 0.0)?;
         let start = session.requests.iter().map(|request| request.at).reduce(f64::min).unwrap_or(0.0);
         for request in &mut session.requests {
             request.at -= start;
@@ -106,14 +109,15 @@ impl WekaSession {
 
     /// Adds the requests of one stream. Their times count from `origin`. The parser limits the
     /// depth of the recursion.
-    fn add(&mut self, entries: Vec<Entry>, stream: u32, origin: f64, streams: &mut u32) -> Result<(), RowError> {
+    fn add(&mut self, entries: Vec<Entry>, stream: u32, origin: f64) -> Result<(), RowError> {
         for entry in entries {
             let at = origin + checked("t", entry.t)?;
             let duration = checked("api_time", entry.duration())?;
             if let Some(inner) = entry.requests {
-                *streams = streams.saturating_add(1);
+                self.parents.push(stream);
+                let number = u32::try_from(self.parents.len()).unwrap_or(u32::MAX);
                 let origin = self.origin(entry.t, entry.duration_ms, &inner, origin);
-                self.add(inner, *streams, origin, streams)?;
+                self.add(inner, number, origin)?;
                 continue;
             }
             self.requests.push(WekaRequest {

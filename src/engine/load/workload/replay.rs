@@ -11,7 +11,7 @@ use crate::workload::{
     ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, SpanList, TextGenerator, TextSpan, Tokenizer, TurnPrompt,
     TurnRequest,
 };
-use crate::{ModelAnswer, Script, Turn};
+use crate::{ModelAnswer, Script, SessionPlace, Turn};
 
 /// A conversation with at least one turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,15 @@ pub struct Conversation {
     pub turns: Vec<PlannedTurn>,
     /// Routing key that routers use to send related requests to the same worker.
     pub routing_key: Option<Arc<str>>,
+    /// Where the conversation belongs in its session. `None`: it is a session of its own.
+    pub place: Option<Box<SessionPlace>>,
+}
+
+impl Conversation {
+    /// Creates a conversation that is a session of its own.
+    pub fn new(turns: Vec<PlannedTurn>) -> Conversation {
+        Conversation { turns, routing_key: None, place: None }
+    }
 }
 
 /// A turn in a planned conversation.
@@ -35,6 +44,8 @@ pub struct PlannedTurn {
     pub at: Option<Duration>,
     /// Delay after the previous response.
     pub delay: Duration,
+    /// Recorded start after the start of the session; zero if it is not recorded.
+    pub since_start: Duration,
     /// Tokens in `content`. `None` if not counted.
     pub tokens: Option<u32>,
 }
@@ -49,6 +60,7 @@ impl PlannedTurn {
             extra: Members::default(),
             at: None,
             delay: Duration::ZERO,
+            since_start: Duration::ZERO,
             tokens: None,
         }
     }
@@ -179,6 +191,8 @@ impl LoadWorkload for Replay {
                 } else {
                     Vec::new()
                 },
+                place: conversation.place.clone(),
+                whole: conversation.turns.iter().all(|turn| turn.whole),
             }
         };
         self.conversations.iter().map(script).collect()
@@ -212,7 +226,12 @@ impl LoadWorkload for Replay {
         }
         for conversation in self.conversations.iter() {
             writeln!(to, "conversation {:?}", conversation.routing_key)?;
-            for PlannedTurn { content, whole, max_tokens, extra, at, delay, tokens: _ } in &conversation.turns {
+            if let Some(place) = &conversation.place {
+                writeln!(to, "{place:?}")?;
+            }
+            for PlannedTurn { content, whole, max_tokens, extra, at, delay, since_start: _, tokens: _ } in
+                &conversation.turns
+            {
                 write!(to, "turn {whole} {max_tokens} {extra:?} {at:?} {delay:?} ")?;
                 match content {
                     // Write the length before the raw text, so that the text cannot be confused
@@ -275,7 +294,7 @@ mod tests {
         let tokenizer = small();
         let generator =
             TextGenerator { seed: Seed(1), vocabulary: tokenizer.vocabulary(), tokenizer: Some(Arc::new(tokenizer)) };
-        Replay::new(vec![Conversation { turns, routing_key: Some("g1".into()) }], form, generator)
+        Replay::new(vec![Conversation { routing_key: Some("g1".into()), ..Conversation::new(turns) }], form, generator)
     }
 
     fn text(text: &str) -> PlannedTurn {
@@ -389,7 +408,7 @@ mod tests {
         let mut turns = vec![text("one"), text("two")];
         turns[1].delay = Duration::from_secs(2);
         let script = |turns: &[PlannedTurn]| played(turns.to_vec(), PromptForm::Text).scripts().remove(0);
-        assert_eq!(script(&turns), Script { turns: 2, think: vec![Duration::from_secs(2)], at: Vec::new() });
+        assert_eq!(script(&turns), Script { turns: 2, think: vec![Duration::from_secs(2)], ..Script::default() });
         turns[0].at = Some(Duration::from_secs(5));
         assert_eq!(script(&turns).at, [Duration::from_secs(5), Duration::ZERO]);
     }

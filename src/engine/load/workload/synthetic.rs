@@ -151,7 +151,7 @@ impl LoadWorkload for Synthetic {
             let mut rng = self.seed.generator("scripts", u64::from(conversation));
             let turns = self.turns.draw_count(&mut rng, 1);
             let think = (1..turns).map(|_| std::time::Duration::from_secs_f64(self.think.draw(&mut rng).min(1e6)));
-            Script { turns, think: think.collect(), at: Vec::new() }
+            Script { turns, think: think.collect(), ..Script::default() }
         };
         (0..self.conversations).map(script).collect()
     }

@@ -460,6 +460,8 @@ impl DatasetArgs {
             block_tokens: self.block_size,
             time_unit: self.time_unit,
             slowdown: self.mooncake_slowdown_factor / self.speed_up,
+            idle_max: None,
+            live_sessions: false,
             rounds: self.mooncake_num_rounds,
             suffix: self.prompt_suffix.clone(),
             template: None,

@@ -27,7 +27,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
         }
         Ok(turns)
     };
-    let plan = |turns: Vec<PlannedTurn>| Ok((!turns.is_empty()).then_some(Conversation { turns, routing_key: None }));
+    let plan = |turns: Vec<PlannedTurn>| Ok((!turns.is_empty()).then_some(Conversation::new(turns)));
     gather(input, file, RowLayout::Member("conversations"), reading, parse, |_| true, plan)
 }
 

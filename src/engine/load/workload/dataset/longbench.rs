@@ -47,7 +47,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
             return Ok(None);
         }
         let turns = vec![PlannedTurn::new(TurnContent::Text(prompt.into()), output)];
-        Ok(Some(Conversation { turns, routing_key: None }))
+        Ok(Some(Conversation::new(turns)))
     };
     let mut dataset = gather(input, file, RowLayout::ArrayOrLines, reading, parse, |_| true, plan)?;
     dataset.estimated = reading.context.is_some() && reading.tokenizer.is_none();

@@ -22,6 +22,7 @@ use std::fmt;
 use std::io::BufRead;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mcctl_trace::{TimeUnit, TraceRefusal};
 
@@ -221,6 +222,10 @@ pub struct DatasetOptions {
     pub time_unit: Option<TimeUnit>,
     /// Factor by which recorded times are multiplied.
     pub slowdown: f64,
+    /// Maximum delay between the end of a request and the start of the next one, after scaling.
+    pub idle_max: Option<Duration>,
+    /// Whether the pace is a fixed number of live sessions, so that recorded starts do not matter.
+    pub live_sessions: bool,
     /// Rounds per recorded request. Each further round repeats the prompt after the conversation so
     /// far.
     pub rounds: u32,
@@ -249,6 +254,8 @@ impl Default for DatasetOptions {
             block_tokens: None,
             time_unit: None,
             slowdown: 1.0,
+            idle_max: None,
+            live_sessions: false,
             rounds: 1,
             suffix: String::new(),
             template: None,

@@ -44,7 +44,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
             }
         }
         let turn = PlannedTurn { extra, ..PlannedTurn::whole(TurnContent::Messages(messages), output) };
-        Ok(Some(Conversation { turns: vec![turn], routing_key: None }))
+        Ok(Some(Conversation::new(vec![turn])))
     };
     let mut dataset = gather(input, file, RowLayout::Lines, reading, parse, |_| true, plan)?;
     dataset.estimated = reading.context.is_some() && reading.tokenizer.is_none();

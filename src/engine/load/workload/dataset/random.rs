@@ -52,7 +52,7 @@ pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
         let offset = seed.generator("random-starts", u64::from(number)).random_range(0..vocabulary);
         let start = ((u64::from(offset) + u64::from(number)) % u64::from(vocabulary)) as u32;
         let turns = vec![PlannedTurn::new(TurnContent::made(vec![TextSpan::Run { start, tokens }]), output)];
-        Conversation { turns, routing_key: None }
+        Conversation::new(turns)
     };
     (0..shape.requests).zip(shape.lengths(seed)).map(request).collect()
 }
@@ -61,7 +61,7 @@ pub fn random_ids(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
 pub fn random_words(shape: &RandomIds, seed: Seed) -> Vec<Conversation> {
     let request = |(number, (tokens, output)): (u32, (u32, u32))| {
         let words = TextSpan::Drawn { purpose: "random-words", number: u64::from(number), tokens };
-        Conversation { turns: vec![PlannedTurn::new(TurnContent::made(vec![words]), output)], routing_key: None }
+        Conversation::new(vec![PlannedTurn::new(TurnContent::made(vec![words]), output)])
     };
     (0..shape.requests).zip(shape.lengths(seed)).map(request).collect()
 }
@@ -80,7 +80,7 @@ pub fn random_texts(
     let request = |((tokens, output), ids): ((u32, u32), &Vec<u32>)| {
         let ids = repeated(ids, tokens);
         let text = if shape.as_bench_serving { tokenizer.full_text(&ids)? } else { tokenizer.text(&ids)? };
-        Ok(Conversation { turns: vec![PlannedTurn::new(TurnContent::Text(text.into()), output)], routing_key: None })
+        Ok(Conversation::new(vec![PlannedTurn::new(TurnContent::Text(text.into()), output)]))
     };
     shape.lengths(seed).into_iter().zip(corpus.texts.iter()).map(request).collect()
 }

@@ -90,7 +90,7 @@ fn conversations(shape: &SharedPrefix, seed: Seed) -> Vec<Conversation> {
         };
         let turns = (0..shape.turns.max(1)).map(turn).collect();
         let key = || Arc::from(format!("{:x}_{group}", seed.0));
-        conversations.push(Conversation { turns, routing_key: shape.routing_key.then(key) });
+        conversations.push(Conversation { routing_key: shape.routing_key.then(key), ..Conversation::new(turns) });
     }
     conversations
 }

@@ -100,7 +100,7 @@ fn first_turn(dialogue: Dialogue, reading: &DatasetOptions) -> Result<Option<Con
         return Ok(None);
     }
     let turns = vec![PlannedTurn::new(TurnContent::Text(prompt.into()), output)];
-    Ok(Some(Conversation { turns, routing_key: None }))
+    Ok(Some(Conversation::new(turns)))
 }
 
 /// Creates one turn for each answer in the file, with the answer's length as the output length. A
@@ -151,7 +151,7 @@ pub(super) fn all_turns(dialogue: Dialogue, reading: &DatasetOptions) -> Result<
         };
         messages.push((role, text));
     }
-    Ok((!turns.is_empty()).then_some(Conversation { turns, routing_key: None }))
+    Ok((!turns.is_empty()).then_some(Conversation::new(turns)))
 }
 
 fn turn_content(messages: Vec<(ChatRole, String)>) -> TurnContent {

@@ -25,7 +25,7 @@ pub(super) fn read(input: impl BufRead, file: &str, reading: &DatasetOptions) ->
         let Some(question) = line.turns.into_iter().next().filter(|_| !other) else { return Ok(None) };
         let prompt = reading.prompt(question)?;
         let turns = vec![PlannedTurn::new(TurnContent::Text(prompt.into()), output)];
-        Ok(Some(Conversation { turns, routing_key: None }))
+        Ok(Some(Conversation::new(turns)))
     };
     gather(input, file, RowLayout::Lines, reading, parse, |_| true, plan)
 }

@@ -2,7 +2,8 @@
 //!
 //! - `flat`: formats with one request per row; `row`: a row with Mooncake's fields
 //! - `weka`, `tracelab`, `burstgpt`: formats with a reader of their own
-//! - `session`: a conversation while it is read; `spans`: the texts of prompts
+//! - `session`: a conversation while it is read; `session_tree`: the conversations of a session,
+//!   and what waits for what; `spans`: the texts of prompts
 //!
 //! A block with a hash ID is text that depends only on the ID. Prompts therefore share exactly the
 //! prefixes that they shared when they were recorded. (The sizing commands read whole traces with
@@ -12,6 +13,7 @@ mod burstgpt;
 mod flat;
 mod row;
 mod session;
+mod session_tree;
 mod spans;
 mod tracelab;
 mod weka;
@@ -160,19 +162,22 @@ fn choose_reader(
 fn assemble(mut conversations: Vec<Conversation>, reading: TraceReading<'_>) -> Dataset {
     let TraceReading { options, rows, skipped, first_bad, mut caveats, unused, .. } = reading;
     conversations.retain(|conversation| !conversation.turns.is_empty());
+    let mut sessions = sessions(conversations);
     // Not all traces are sorted by time.
-    conversations.sort_by_key(|conversation| conversation.turns[0].at);
-    let timed = conversations.iter().filter(|conversation| conversation.turns[0].at.is_some()).count();
-    if timed > 0 && timed < conversations.len() {
-        caveats.push(DatasetCaveat::MissingTimes { conversations: conversations.len() - timed });
+    let start = |session: &Vec<Conversation>| session.first().and_then(|first| first.turns[0].at);
+    sessions.sort_by_key(start);
+    let timed = sessions.iter().filter(|session| start(session).is_some()).count();
+    if timed > 0 && timed < sessions.len() {
+        caveats.push(DatasetCaveat::MissingTimes { conversations: sessions.len() - timed });
     }
-    let turns = conversations.iter().map(|conversation| conversation.turns.len() as u64).sum::<u64>();
+    let all = || sessions.iter().flatten();
+    let turns = all().map(|conversation| conversation.turns.len() as u64).sum::<u64>();
+    let passed_over = sessions.len().min(options.offset);
+    let mut conversations: Vec<Conversation> = choose(sessions, options).into_iter().flatten().collect();
     for conversation in &mut conversations {
-        conversation.turns = rounds(std::mem::take(&mut conversation.turns), options.rounds);
+        repeat_turns(conversation, options.rounds);
     }
-    let passed_over = conversations.len().min(options.offset);
-    let mut conversations = choose(conversations, options);
-    retime(&mut conversations, options.slowdown);
+    retime(&mut conversations, options);
     Dataset {
         conversations,
         rows,
@@ -185,27 +190,56 @@ fn assemble(mut conversations: Vec<Conversation>, reading: TraceReading<'_>) -> 
     }
 }
 
-/// Repeats each recorded prompt `rounds` times. Each repetition follows the responses so far, and
-/// is sent as soon as the previous response ends.
-fn rounds(turns: Vec<PlannedTurn>, rounds: u32) -> Vec<PlannedTurn> {
-    let more = |turn: PlannedTurn| {
-        let recorded = turn.whole && matches!(turn.content, TurnContent::Made(_));
-        let again = PlannedTurn { whole: false, at: None, delay: Duration::ZERO, ..turn.clone() };
-        let count = if recorded { rounds.saturating_sub(1) as usize } else { 0 };
-        std::iter::once(turn).chain(std::iter::repeat_n(again, count))
-    };
-    turns.into_iter().flat_map(more).collect()
+/// Groups the conversations by session.
+fn sessions(conversations: Vec<Conversation>) -> Vec<Vec<Conversation>> {
+    let mut sessions: Vec<Vec<Conversation>> = Vec::new();
+    for conversation in conversations {
+        let continues = conversation.place.as_ref().is_some_and(|place| place.index > 0);
+        match sessions.last_mut().filter(|_| continues) {
+            Some(session) => session.push(conversation),
+            None => sessions.push(vec![conversation]),
+        }
+    }
+    sessions
 }
 
-/// Shifts times so that they start at zero, and scales them.
-fn retime(conversations: &mut [Conversation], slowdown: f64) {
+/// Repeats each recorded prompt `rounds` times. Each repetition follows the responses so far, and
+/// is sent as soon as the previous response ends.
+fn repeat_turns(conversation: &mut Conversation, rounds: u32) {
+    if rounds <= 1 {
+        return;
+    }
+    // Entire prompts, and thus all turns of sessions with several conversations.
+    let is_recorded = |turn: &PlannedTurn| turn.whole && matches!(turn.content, TurnContent::Made(_));
+    let more = |turn: PlannedTurn| {
+        let again = PlannedTurn { whole: false, at: None, delay: Duration::ZERO, ..turn.clone() };
+        let count = if is_recorded(&turn) { rounds as usize - 1 } else { 0 };
+        std::iter::once(turn).chain(std::iter::repeat_n(again, count))
+    };
+    conversation.turns = std::mem::take(&mut conversation.turns).into_iter().flat_map(more).collect();
+    if let Some(place) = &mut conversation.place {
+        place.joins.iter_mut().for_each(|join| join.turn = join.turn.saturating_mul(rounds));
+        if let Some(after) = &mut place.after {
+            after.turn = after.turn.saturating_add(1).saturating_mul(rounds) - 1;
+        }
+    }
+}
+
+/// Shifts times so that they start at zero, scales them, and limits delays.
+fn retime(conversations: &mut [Conversation], options: &DatasetOptions) {
     let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
     let first = turns().filter_map(|turn| turn.at).min().unwrap_or_default();
     // The result is bounded, because the command line limits the factor.
-    let scaled = |time: Duration| time.min(TIME_MAX).mul_f64(slowdown);
-    for turn in conversations.iter_mut().flat_map(|conversation| &mut conversation.turns) {
-        turn.at = turn.at.map(|at| scaled(at.saturating_sub(first)));
-        turn.delay = scaled(turn.delay);
+    let scaled = |time: Duration| time.min(TIME_MAX).mul_f64(options.slowdown);
+    let delay = |time: Duration| scaled(time).min(options.idle_max.unwrap_or(Duration::MAX));
+    for conversation in conversations {
+        for turn in &mut conversation.turns {
+            turn.at = turn.at.map(|at| scaled(at.saturating_sub(first)));
+            turn.delay = delay(turn.delay);
+        }
+        if let Some(place) = &mut conversation.place {
+            place.delay = delay(place.delay);
+        }
     }
 }
 

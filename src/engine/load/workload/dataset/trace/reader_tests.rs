@@ -11,7 +11,7 @@ const WEKA: &str = r#"{"id": "a", "block_size": 64, "hash_id_scope": "local", "r
 #[test]
 fn weka_main_chain_and_subagents_are_conversations() {
     let read = plain(WEKA);
-    assert_eq!(shape(&read), [vec![(130, Some(0.0)), (200, None)], vec![(128, Some(0.0))], vec![(192, Some(1.5))]]);
+    assert_eq!(shape(&read), [vec![(130, Some(0.0)), (200, None)], vec![(192, Some(1.5))], vec![(128, Some(0.0))]]);
     let turns = &read.conversations[0].turns;
     assert_eq!((turns[0].delay, turns[1].delay), (Duration::ZERO, Duration::from_secs(4)), "6 s - 2 s of api_time");
     assert_eq!((turns[1].max_tokens, turns[1].whole, read.rows, read.left_out), (7, true, 4, 0));
@@ -46,7 +46,28 @@ fn weka_session_may_extend_over_several_lines_and_needs_no_block_size() {
 fn weka_reading_stops_after_the_required_conversations() {
     let text = format!("{WEKA}oops");
     let limited = dataset(&text, &DatasetOptions { limit: 2, ..DatasetOptions::default() });
-    assert_eq!((limited.conversations.len(), limited.rows), (2, 3));
+    assert_eq!((limited.conversations.len(), limited.rows), (3, 4));
+    let first = dataset(&text, &DatasetOptions { limit: 1, ..DatasetOptions::default() });
+    assert_eq!((first.conversations.len(), first.rows), (2, 3), "a session with its subagent");
+}
+
+#[test]
+fn weka_live_session_waits_for_its_subagent_and_idle_time_is_limited() {
+    let options = DatasetOptions { live_sessions: true, ..DatasetOptions::default() };
+    let read = dataset(WEKA, &options);
+    assert_eq!(read.caveats, []);
+    let [main, subagent, other] = &read.conversations[..] else { panic!("{read:?}") };
+    let place = |conversation: &Conversation| conversation.place.clone().expect("a place");
+    assert_eq!(place(main).joins, [crate::SessionJoin { turn: 1, conversation: 1 }]);
+    assert_eq!((place(subagent).index, place(subagent).after), (1, None), "its parent had no turn that had ended");
+    assert_eq!((place(subagent).delay, place(other).index), (Duration::from_millis(1500), 0));
+    assert_eq!(main.turns[1].delay, Duration::from_millis(3500), "6 s - 2.5 s, the end of the subagent");
+    assert_eq!((main.turns[1].since_start, subagent.turns[0].since_start.as_millis()), (Duration::from_secs(6), 1500));
+    let capped = dataset(WEKA, &DatasetOptions { idle_max: Some(Duration::from_secs(1)), ..options });
+    assert_eq!(
+        (capped.conversations[0].turns[1].delay, place(&capped.conversations[1]).delay.as_secs_f64()),
+        (Duration::from_secs(1), 1.0)
+    );
 }
 
 fn round(session: &str, index: u64, second: u64, input: u64, prefix: u64, output: u64) -> String {

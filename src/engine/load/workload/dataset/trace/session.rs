@@ -2,6 +2,7 @@
 
 use crate::workload::dataset::DatasetOptions;
 use crate::workload::{Conversation, PlannedTurn, RowError, SpanList, TurnContent};
+use crate::{SessionJoin, SessionTurn};
 
 /// A recorded turn. Times are in the unit of the trace.
 #[derive(Debug)]
@@ -79,6 +80,57 @@ impl TraceSession {
             TurnContent::Made(spans) => Some(spans),
             _ => None,
         }));
-        Conversation { turns, routing_key: None }
+        Conversation::new(turns)
     }
+}
+
+/// Removes conversations of a session that have no turns, and waits for turns that were cut.
+pub(super) fn without_cut_turns(conversations: Vec<Conversation>) -> Vec<Conversation> {
+    let lengths: Vec<u32> = conversations.iter().map(|one| number(one.turns.len())).collect();
+    let kept: Vec<Option<u32>> = lengths
+        .iter()
+        .scan(0, |next, length| {
+            let index = *next;
+            *next += u32::from(*length > 0);
+            Some((*length > 0).then_some(index))
+        })
+        .collect();
+    let afters: Vec<Option<SessionTurn>> =
+        conversations.iter().map(|one| one.place.as_ref().and_then(|place| place.after)).collect();
+    // The last turn that is left of the conversation, or what the conversation itself waits for.
+    let existing = |mut after: Option<SessionTurn>| {
+        while let Some(turn) = after {
+            let conversation = turn.conversation as usize;
+            match kept.get(conversation).copied().flatten() {
+                Some(index) => {
+                    return Some(SessionTurn { conversation: index, turn: turn.turn.min(lengths[conversation] - 1) });
+                }
+                None => after = afters.get(conversation).copied().flatten(),
+            }
+        }
+        None
+    };
+    let mut left = Vec::with_capacity(conversations.len());
+    for (mut conversation, (length, index)) in conversations.into_iter().zip(lengths.iter().zip(&kept)) {
+        let Some(index) = *index else { continue };
+        if let Some(place) = &mut conversation.place {
+            place.index = index;
+            place.after = existing(place.after);
+            place.joins.retain(|join| join.turn < *length);
+            place.joins = place
+                .joins
+                .iter()
+                .filter_map(|join| {
+                    let conversation = kept.get(join.conversation as usize).copied().flatten()?;
+                    Some(SessionJoin { conversation, ..*join })
+                })
+                .collect();
+        }
+        left.push(conversation);
+    }
+    left
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,20 +1,18 @@
 //! Sessions of kv-cache-tester and AgentX (Weka): one row per session.
 //!
-//! The main chain of a session is one conversation of entire prompts. Its first request is sent at
-//! the start of the session, each other one after its recorded delay. Each subagent is a
-//! conversation of its own, which starts at its recorded time. The session does not wait for it:
-//! session trees with parallel branches are not replayed yet.
+//! A session is a tree of conversations of entire prompts (`session_tree`): that of the agent, and
+//! those of its subagents. With [`Pace::Sessions`](crate::Pace::Sessions), a fixed number of
+//! sessions is live at a time, and each request waits for what it waited for when it was recorded.
 //!
-//! The trace does not record when sessions start. As in the sizing commands, a fixed number of
-//! sessions is live at a time.
-
-use std::collections::BTreeMap;
+//! The trace does not record when sessions start. With [`Pace::Recorded`](crate::Pace::Recorded),
+//! starts are assumed as in the sizing commands, and each conversation starts at its own time.
 
 use mcctl_trace::{
     LIVE_SESSIONS, LiveSessions, PromptCounts, SizeCheck, TimeUnit, TraceCaveat, TraceFormat, WekaRequest, WekaSession,
 };
 
-use crate::workload::dataset::trace::session::{RecordedTurn, TraceSession};
+use crate::workload::dataset::trace::session::{self, RecordedTurn, TraceSession};
+use crate::workload::dataset::trace::session_tree::{StreamRequest, session_tree};
 use crate::workload::dataset::trace::spans::{IdScope, block_spans, length};
 use crate::workload::dataset::trace::{TraceReader, TraceReading};
 use crate::workload::dataset::{DatasetCaveat, DatasetError, DatasetOptions};
@@ -66,28 +64,40 @@ impl WekaReader {
         self.ambiguous += session.ambiguous;
         let scope = IdScope::Session(self.sessions);
         self.sessions += 1;
-        let mut streams: BTreeMap<u32, (TraceSession, f64)> = BTreeMap::new();
+        let mut requests = Vec::with_capacity(session.requests.len());
+        let mut turns = Vec::with_capacity(session.requests.len());
         for (index, request) in session.requests.iter().enumerate() {
             let number = before + index as u64;
-            let mut turn = match self.turn(session, request, scope, number, reading.options) {
-                Ok(turn) => turn,
+            match self.turn(session, request, scope, number, reading.options) {
+                Ok(turn) => turns.push(Some(turn)),
                 Err(reason) => {
                     reading.bad(line, reason.in_request(index))?;
                     continue;
                 }
-            };
-            let (stream, end) = streams.entry(request.stream).or_insert_with(|| (TraceSession::new(line), 0.0));
-            if stream.turns().is_empty() {
-                turn.at = Some(start + request.at);
-            } else {
-                turn.delay = (request.at - *end).max(0.0);
             }
-            *end = request.at + request.duration;
-            stream.push(turn, reading.options);
+            let WekaRequest { stream, at, duration, ref ids, .. } = *request;
+            requests.push(StreamRequest { stream, at, end: at + duration, ids });
         }
-        self.subagents += streams.keys().filter(|stream| **stream > 0).count() as u64;
-        let streams = streams.into_values().map(|(stream, _)| stream.finish(self.scale));
-        self.conversations.extend(streams.filter(|conversation| !conversation.turns.is_empty()));
+        let tree = session_tree(&requests, &session.parents, reading.options.live_sessions);
+        self.subagents += tree.iter().filter(|conversation| conversation.stream > 0).count() as u64;
+        let mut conversations = Vec::with_capacity(tree.len());
+        for (index, conversation) in tree.iter().enumerate() {
+            let mut chain = TraceSession::new(line);
+            for (request, delay) in conversation.requests.iter().zip(&conversation.delays) {
+                let Some(mut turn) = turns.get_mut(*request).and_then(Option::take) else { continue };
+                let at = requests[*request].at;
+                turn.turn.since_start = super::duration(at * self.scale);
+                match chain.turns().is_empty() {
+                    true => turn.at = Some(start + at),
+                    false => turn.delay = *delay,
+                }
+                chain.push(turn, reading.options);
+            }
+            let mut place = conversation.place(index);
+            place.delay = super::duration(conversation.delays.first().copied().unwrap_or(0.0) * self.scale);
+            conversations.push(Conversation { place: Some(Box::new(place)), ..chain.finish(self.scale) });
+        }
+        self.conversations.extend(session::without_cut_turns(conversations));
         Ok(())
     }
 
@@ -127,10 +137,10 @@ impl TraceReader for WekaReader {
             is_known = self.sizes.add(counts(&session, request));
         }
         self.waiting.push((line, before, session));
-        if is_known || self.conversations.len() + self.waiting.len() >= reading.enough() {
+        if is_known || self.sessions as usize + self.waiting.len() >= reading.enough() {
             self.check_waiting(reading)?;
         }
-        Ok(self.conversations.len() < reading.enough())
+        Ok((self.sessions as usize) < reading.enough())
     }
 
     fn check_waiting(&mut self, reading: &mut TraceReading<'_>) -> Result<(), DatasetError> {
@@ -144,12 +154,14 @@ impl TraceReader for WekaReader {
     fn finish(mut self: Box<Self>, reading: &mut TraceReading<'_>) -> Result<Vec<Conversation>, DatasetError> {
         self.check_waiting(reading)?;
         let sessions = self.sessions;
-        reading.caveats.push(TraceCaveat::AssumedSessionStarts { live: LIVE_SESSIONS, sessions }.into());
+        if !reading.options.live_sessions {
+            reading.caveats.push(TraceCaveat::AssumedSessionStarts { live: LIVE_SESSIONS, sessions }.into());
+        }
         let (relative, absolute, ambiguous) = (self.relative, self.absolute, self.ambiguous);
         if ambiguous > 0 || relative > 0 && absolute > 0 {
             reading.caveats.push(TraceCaveat::SubagentTimes { relative, absolute, ambiguous }.into());
         }
-        if self.subagents > 0 {
+        if self.subagents > 0 && !reading.options.live_sessions {
             reading.caveats.push(DatasetCaveat::DetachedSubagents { subagents: self.subagents });
         }
         Ok(self.conversations)

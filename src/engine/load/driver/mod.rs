@@ -5,6 +5,9 @@
 //! or a delay in the caller keeps its scheduled time. Latency is measured from the scheduled time,
 //! because a real user would experience that wait too.
 
+mod script;
+mod session_trees;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::iter::Peekable;
@@ -14,6 +17,9 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::{Instants, Seed};
+use session_trees::{SessionTrees, StartedConversation};
+
+pub use script::{Script, SessionJoin, SessionPlace, SessionTurn};
 
 /// Identifies a request: one turn of one conversation. Both indices start at zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,17 +37,6 @@ pub struct DueRequest {
     /// Earliest possible send time: the scheduled time, or the time at which a slot became free
     /// under the concurrency limit.
     pub eligible_at: Duration,
-}
-
-/// A conversation's timing, without its content.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Script {
-    /// Number of turns, at least one.
-    pub turns: u32,
-    /// Think time between the end of each turn and the next turn. Missing entries count as zero.
-    pub think: Vec<Duration>,
-    /// Recorded time of each turn, for [`Pace::Recorded`].
-    pub at: Vec<Duration>,
 }
 
 /// Determines when the next request is sent.
@@ -62,6 +57,22 @@ pub enum Pace {
     /// turn if that is later. Start times are staggered. When a conversation ends, its user starts
     /// another one.
     Users { users: usize, gap: Duration },
+    /// A fixed number of live sessions, each of one or several conversations. When a session ends,
+    /// the next one starts.
+    Sessions(LiveSessionPlan),
+}
+
+/// Which sessions are live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveSessionPlan {
+    /// Number of sessions that are live at a time.
+    pub live: usize,
+    /// Number of sessions at the start of the list that are used once only, even if the list is
+    /// repeated.
+    pub once: usize,
+    /// Whether the list is repeated after its last session. Conversations of the second round have
+    /// the numbers after those of the first one, and so on.
+    pub repeat: bool,
 }
 
 /// Order in which ready conversations are served.
@@ -133,18 +144,20 @@ enum PaceState {
     Requests(Peekable<Instants>),
     Recorded,
     Users { gap: Duration },
+    Sessions(SessionTrees),
 }
 
 impl Driver {
     /// Creates a driver for `scripts`. `seed` determines all random choices.
     pub fn new(scripts: Vec<Script>, pace: Pace, rules: Rules, seed: Seed) -> Driver {
         let standing = vec![ConversationState::default(); scripts.len()];
-        let (paced, first) = match pace {
+        let (paced, first) = match pace.clone() {
             Pace::Closed { conversations } => (PaceState::Closed, conversations),
             Pace::Conversations(instants) => (PaceState::Conversations(instants.peekable()), 0),
             Pace::Requests(instants) => (PaceState::Requests(instants.peekable()), scripts.len()),
             Pace::Recorded => (PaceState::Recorded, scripts.len()),
             Pace::Users { users, gap } => (PaceState::Users { gap }, users),
+            Pace::Sessions(plan) => (PaceState::Sessions(SessionTrees::new(&scripts, plan)), 0),
         };
         let rng = seed.generator("ready", 0);
         let mut driver = Driver {
@@ -171,7 +184,49 @@ impl Driver {
             };
             driver.begin(at);
         }
+        if let Pace::Sessions(plan) = pace {
+            driver.begun = driver.scripts.len();
+            (0..plan.live).for_each(|_| driver.begin_session(Duration::ZERO));
+        }
         driver
+    }
+
+    /// Starts the next session at `now`.
+    fn begin_session(&mut self, now: Duration) {
+        if let PaceState::Sessions(trees) = &mut self.pace
+            && !self.stopped
+        {
+            let started = trees.begin();
+            self.start(started, now);
+        }
+    }
+
+    /// Schedules turns of conversations of a session.
+    fn start(&mut self, started: Vec<StartedConversation>, now: Duration) {
+        for StartedConversation { conversation, delay } in started {
+            let at = conversation as usize;
+            if self.standing.len() <= at {
+                self.standing.resize(at + 1, ConversationState::default());
+            }
+            self.timers.push(Reverse((now + delay, conversation)));
+        }
+    }
+
+    /// Continues the session of a conversation after its turn `index` has ended at `now`.
+    fn continue_session(&mut self, conversation: u32, index: u32, over: bool, now: Duration) {
+        let PaceState::Sessions(trees) = &mut self.pace else { return };
+        let next =
+            if over { trees.conversation_ended(conversation, index) } else { trees.turn_ended(conversation, index) };
+        let mut started = next.started;
+        for (conversation, turn) in next.ready {
+            let script = trees.script_of(conversation);
+            let think = self.scripts[script].think.get(turn as usize - 1).copied().unwrap_or_default();
+            started.push(StartedConversation { conversation, delay: think });
+        }
+        self.start(started, now);
+        if next.is_over {
+            self.begin_session(now);
+        }
     }
 
     /// Starts the next script at `at`.
@@ -260,20 +315,24 @@ impl Driver {
     }
 
     /// Records that `turn` finished at `now`. Returns whether its conversation is over. A failed
-    /// turn ends its conversation, because the next turn would lack part of its history.
+    /// turn ends its conversation if the next turn would lack part of its history.
     pub fn finish(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
         let at = turn.conversation as usize;
         debug_assert_eq!(self.standing[at].turn, turn.index, "the turn is in flight");
         self.in_flight -= 1;
         self.standing[at].turn += 1;
-        let over = !well || self.standing[at].turn >= self.scripts[at].turns;
+        let script = &self.scripts[at % self.scripts.len()];
+        let is_lost = !well && !(script.whole && matches!(self.pace, PaceState::Sessions(_)));
+        let over = is_lost || self.standing[at].turn >= script.turns;
         if over || !self.keeps_place() {
             if self.places == self.rules.in_flight {
                 self.freed = self.freed.max(now);
             }
             self.places -= 1;
         }
-        if over {
+        if matches!(self.pace, PaceState::Sessions(_)) {
+            self.continue_session(turn.conversation, turn.index, over, now);
+        } else if over {
             match self.pace {
                 PaceState::Closed => self.begin(now),
                 PaceState::Users { gap } => self.begin((self.standing[at].due + gap).max(now)),
@@ -330,208 +389,6 @@ impl Driver {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Arrivals, Gaps, Rate};
-    use proptest::prelude::*;
-
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    fn even(rate: f64) -> Instants {
-        Arrivals::Drawn { gaps: Gaps::Even, rate: Rate::Constant(rate) }.instants(Seed(1).generator("arrivals", 0))
-    }
-
-    fn scripts(count: usize, turns: u32) -> Vec<Script> {
-        vec![Script { turns, ..Script::default() }; count]
-    }
-
-    /// Runs to completion against a server that takes `service(turn)` per request. Returns (sent,
-    /// planned, turn) in send order.
-    fn play(mut driver: Driver, service: impl Fn(Turn) -> Duration) -> Vec<(Duration, Duration, Turn)> {
-        let mut ends: BinaryHeap<Reverse<(Duration, Turn)>> = BinaryHeap::new();
-        let mut now = Duration::ZERO;
-        let mut sent = Vec::new();
-        loop {
-            let starts = driver.due(now);
-            assert!(driver.in_flight() <= driver.rules.in_flight);
-            for start in starts {
-                assert!(start.planned <= now);
-                sent.push((now, start.planned, start.turn));
-                ends.push(Reverse((now + service(start.turn), start.turn)));
-            }
-            let end = ends.peek().map(|Reverse((at, _))| *at);
-            let Some(next) = driver.wake().into_iter().chain(end).min() else { break };
-            now = next.max(now);
-            while let Some(Reverse((at, turn))) = ends.peek().copied()
-                && at <= now
-            {
-                ends.pop();
-                driver.finish(turn, now, true);
-            }
-        }
-        assert!(driver.is_over());
-        sent
-    }
-
-    fn lines(sent: &[(Duration, Duration, Turn)]) -> Vec<(u64, u64, u32, u32)> {
-        let line = |(now, planned, turn): &(Duration, Duration, Turn)| {
-            (now.as_millis() as u64, planned.as_millis() as u64, turn.conversation, turn.index)
-        };
-        sent.iter().map(line).collect()
-    }
-
-    #[test]
-    fn closed_pace_limits_open_conversations_and_waits_think_times() {
-        let script = Script { turns: 2, think: vec![ms(5)], ..Script::default() };
-        let driver = Driver::new(vec![script; 3], Pace::Closed { conversations: 2 }, Rules::default(), Seed(1));
-        let sent = lines(&play(driver, |_| ms(10)));
-        let expected = [(0, 0, 0, 0), (0, 0, 1, 0), (15, 15, 0, 1), (15, 15, 1, 1), (25, 25, 2, 0), (40, 40, 2, 1)];
-        assert_eq!(sent, expected);
-    }
-
-    #[test]
-    fn waiting_for_the_limit_keeps_the_scheduled_time() {
-        let rules = Rules { in_flight: 1, ..Rules::default() };
-        let driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
-        assert_eq!(lines(&play(driver, |_| ms(50))), [(0, 0, 0, 0), (50, 10, 1, 0), (100, 20, 2, 0)]);
-    }
-
-    #[test]
-    fn concurrency_wait_is_separate_from_generator_lag() {
-        let rules = Rules { in_flight: 1, ..Rules::default() };
-        let mut driver = Driver::new(scripts(3, 1), Pace::Conversations(even(100.0)), rules, Seed(1));
-        let first = driver.due(ms(2))[0];
-        assert_eq!((first.planned, first.eligible_at), (ms(0), ms(0)), "only the caller is late");
-        driver.finish(first.turn, ms(50), true);
-        let second = driver.due(ms(53))[0];
-        assert_eq!(
-            (second.planned, second.eligible_at),
-            (ms(10), ms(50)),
-            "the second request waits for the first until 50 ms"
-        );
-    }
-
-    #[test]
-    fn arrivals_during_a_stall_are_caught_up() {
-        // The server stalls on the first request. Nine more arrive in the meantime, each with its
-        // own scheduled time.
-        let driver = Driver::new(
-            scripts(10, 1),
-            Pace::Requests(even(100.0)),
-            Rules { in_flight: 1, ..Rules::default() },
-            Seed(1),
-        );
-        let sent = play(driver, |turn| if turn.conversation == 0 { ms(1_000) } else { ms(1) });
-        assert_eq!(sent.len(), 10);
-        for (i, (now, planned, _)) in sent.iter().enumerate().skip(1) {
-            assert_eq!((*planned, *now), (ms(10 * i as u64), ms(999 + i as u64)));
-        }
-    }
-
-    #[test]
-    fn requests_wait_for_a_ready_conversation() {
-        let driver = Driver::new(scripts(1, 3), Pace::Requests(even(100.0)), Rules::default(), Seed(1));
-        assert_eq!(lines(&play(driver, |_| ms(25))), [(0, 0, 0, 0), (25, 25, 0, 1), (50, 50, 0, 2)]);
-    }
-
-    #[test]
-    fn barrier_opens_after_a_round_and_skips_failed_conversations() {
-        let rules = Rules { barrier: true, ..Rules::default() };
-        let mut driver = Driver::new(scripts(3, 2), Pace::Closed { conversations: 3 }, rules, Seed(1));
-        let first: Vec<Turn> = driver.due(ms(0)).into_iter().map(|start| start.turn).collect();
-        driver.finish(first[0], ms(10), true);
-        driver.finish(first[1], ms(20), false);
-        assert_eq!((driver.due(ms(25)), driver.wake()), (Vec::new(), None));
-        driver.finish(first[2], ms(30), true);
-        let second = driver.due(ms(30));
-        let turns: Vec<(u32, u32)> = second.iter().map(|s| (s.turn.conversation, s.turn.index)).collect();
-        assert_eq!(turns, [(0, 1), (2, 1)]);
-        assert!(second.iter().all(|start| start.planned == ms(30)));
-    }
-
-    #[test]
-    fn users_are_staggered_and_keep_their_gap() {
-        let driver = Driver::new(scripts(2, 2), Pace::Users { users: 2, gap: ms(100) }, Rules::default(), Seed(1));
-        assert_eq!(
-            lines(&play(driver, |turn| if turn.conversation == 0 { ms(10) } else { ms(130) })),
-            [(0, 0, 0, 0), (50, 50, 1, 0), (100, 100, 0, 1), (180, 180, 1, 1)]
-        );
-    }
-
-    #[test]
-    fn recorded_turns_keep_their_times_and_wait_for_the_previous_answer() {
-        let script = |at: [u64; 2]| Script { turns: 2, at: at.map(ms).to_vec(), ..Script::default() };
-        let driver = Driver::new(vec![script([5, 100]), script([7, 10])], Pace::Recorded, Rules::default(), Seed(1));
-        assert_eq!(lines(&play(driver, |_| ms(20))), [(5, 5, 0, 0), (7, 7, 1, 0), (27, 27, 1, 1), (100, 100, 0, 1)]);
-    }
-
-    #[test]
-    fn recorded_turn_without_time_follows_after_its_think_time() {
-        let script = Script { turns: 2, think: vec![ms(30)], at: vec![ms(5), ms(0)] };
-        let driver = Driver::new(vec![script], Pace::Recorded, Rules::default(), Seed(1));
-        assert_eq!(lines(&play(driver, |_| ms(20))), [(5, 5, 0, 0), (55, 55, 0, 1)]);
-    }
-
-    #[test]
-    fn stop_leaves_only_requests_in_flight() {
-        let mut driver = Driver::new(scripts(5, 2), Pace::Closed { conversations: 1 }, Rules::default(), Seed(1));
-        let start = driver.due(ms(0))[0];
-        driver.stop();
-        assert!(!driver.is_over());
-        driver.finish(start.turn, ms(1), true);
-        assert!(driver.is_over() && driver.due(ms(9)).is_empty() && driver.wake().is_none());
-    }
-
-    #[test]
-    fn limit_of_whole_conversations_keeps_their_number_constant() {
-        let rules = Rules { in_flight: 2, whole_conversations: true, ..Rules::default() };
-        let driver = Driver::new(scripts(4, 2), Pace::Closed { conversations: 4 }, rules, Seed(1));
-        let sent = play(driver, |turn| ms(10 + u64::from(turn.conversation)));
-        let order: Vec<(u32, u32)> = sent.iter().map(|(_, _, turn)| (turn.conversation, turn.index)).collect();
-        assert_eq!(order, [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (3, 0), (2, 1), (3, 1)]);
-        let rules = Rules { whole_conversations: false, ..rules };
-        let driver = Driver::new(scripts(4, 2), Pace::Closed { conversations: 4 }, rules, Seed(1));
-        let sent = play(driver, |turn| ms(10 + u64::from(turn.conversation)));
-        assert!(sent[..4].iter().all(|(_, _, turn)| turn.index == 0), "all conversations are open at the same time");
-    }
-
-    proptest! {
-        #[test]
-        fn every_turn_is_sent_once_in_order_within_the_limit(
-            turns in proptest::collection::vec(1_u32..5, 1..20),
-            which in 0..5_u8,
-            cap in 1_usize..6,
-            barrier in any::<bool>(),
-            random in any::<bool>(),
-            whole_conversations in any::<bool>(),
-            seed in any::<u64>(),
-        ) {
-            let scripts: Vec<Script> = turns
-                .iter()
-                .enumerate()
-                .map(|(i, n)| Script { turns: *n, think: vec![ms(3); 2], at: (0..*n).map(|k| ms(u64::from(k) * 7 + i as u64)).collect() })
-                .collect();
-            let arrivals = |rate| Arrivals::Drawn { gaps: Gaps::POISSON, rate: Rate::Constant(rate) }
-                .instants(Seed(seed).generator("arrivals", 0));
-            let pace = match which {
-                0 => Pace::Closed { conversations: 3 },
-                1 => Pace::Conversations(arrivals(50.0)),
-                2 => Pace::Requests(arrivals(200.0)),
-                3 => Pace::Recorded,
-                _ => Pace::Users { users: 3, gap: ms(11) },
-            };
-            let ready = if random { ReadyOrder::Random } else { ReadyOrder::Fifo };
-            let driver = || Driver::new(scripts.clone(), pace.clone(), Rules { in_flight: cap, ready, barrier, whole_conversations }, Seed(seed));
-            let service = |turn: Turn| ms(u64::from(turn.conversation * 7 + turn.index * 3) % 13);
-            let sent = play(driver(), service);
-            prop_assert_eq!(sent.len(), turns.iter().sum::<u32>() as usize);
-            for (conversation, turns) in turns.iter().enumerate() {
-                let own: Vec<u32> = sent.iter().filter(|s| s.2.conversation as usize == conversation).map(|s| s.2.index).collect();
-                prop_assert_eq!(own, (0..*turns).collect::<Vec<_>>());
-            }
-            prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed produces the same run");
-        }
-    }
-}
+mod session_tests;
+#[cfg(test)]
+mod tests;
