@@ -99,6 +99,14 @@ impl LoadWorkload for Adapters {
         self.of.fingerprint(to)
     }
 
+    fn warmups(&self) -> u32 {
+        self.of.warmups()
+    }
+
+    fn warmup(&mut self, index: u32) -> Option<TurnRequest> {
+        self.of.warmup(index)
+    }
+
     fn on_conversation_end(&mut self, turn: Turn) {
         self.of.on_conversation_end(turn);
     }

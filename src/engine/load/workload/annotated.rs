@@ -52,6 +52,14 @@ impl LoadWorkload for AnnotatedWorkload {
         self.workload.shared()
     }
 
+    fn warmups(&self) -> u32 {
+        self.workload.warmups()
+    }
+
+    fn warmup(&mut self, index: u32) -> Option<TurnRequest> {
+        self.workload.warmup(index)
+    }
+
     fn on_conversation_end(&mut self, turn: Turn) {
         self.workload.on_conversation_end(turn);
     }

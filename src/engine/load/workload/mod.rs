@@ -8,6 +8,7 @@ pub mod expected_hits;
 mod footprint;
 mod json_text;
 mod message;
+mod midway;
 mod replay;
 mod row_error;
 mod span_list;
@@ -27,7 +28,7 @@ pub use annotated::AnnotatedWorkload;
 pub use footprint::Footprint;
 pub use json_text::Members;
 pub use message::{ChatMessage, ChatRole};
-pub use replay::{Conversation, PlannedTurn, Replay, TurnContent};
+pub use replay::{Conversation, PlannedTurn, Replay, SessionPrefix, TurnContent};
 pub use row_error::RowError;
 pub use span_list::SpanList;
 pub use subset::WorkloadSubset;
@@ -90,6 +91,15 @@ pub trait LoadWorkload {
     /// Empty if none are known.
     fn shared(&self) -> Vec<TurnPrompt> {
         Vec::new()
+    }
+    /// Number of requests that rebuild the prefixes of conversations that had begun before the run.
+    fn warmups(&self) -> u32 {
+        0
+    }
+    /// Returns one of these requests. It asks for one output token.
+    fn warmup(&mut self, index: u32) -> Option<TurnRequest> {
+        let _ = index;
+        None
     }
     /// Returns notes for the report, for example on skipped rows or estimated lengths.
     fn notes(&self) -> Vec<String> {

@@ -1,11 +1,12 @@
 //! Replays planned conversations: either fixed user messages interleaved with the server's own
 //! responses, or complete requests.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::workload::midway::{MidwaySessions, start_midway};
 use crate::workload::tokenizer;
 use crate::workload::{
     ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, SpanList, TextGenerator, TextSpan, Tokenizer, TurnPrompt,
@@ -101,19 +102,110 @@ impl TurnContent {
     }
 }
 
+/// A prefix of every prompt of a session, which no other session has. It keeps a session from using
+/// what an earlier one has left in the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionPrefix {
+    /// Distinguishes runs.
+    pub run: u64,
+}
+
+impl SessionPrefix {
+    const TOKENS: u32 = 8;
+
+    fn span(self, session: u64) -> TextSpan {
+        // SplitMix64, so that the numbers of two runs differ for all sessions.
+        let mut number = self.run.wrapping_add(session.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        TextSpan::Drawn { purpose: "session-prefix", number: number ^ (number >> 31), tokens: Self::TOKENS }
+    }
+}
+
 /// A workload that replays planned conversations.
+///
+/// A conversation number beyond the last one starts again with the first conversation, as in a
+/// repeated list of sessions.
 #[derive(Clone, Debug)]
 pub struct Replay {
     conversations: Arc<[Conversation]>,
     form: PromptForm,
     generator: TextGenerator,
-    open: Vec<Option<TurnPrompt>>,
+    prefix: Option<SessionPrefix>,
+    /// The session of each conversation, if prompts have a prefix.
+    sessions: Vec<u64>,
+    /// Requests that rebuild prefixes, each with the index of its conversation.
+    warmups: Vec<(u32, PlannedTurn)>,
+    open: HashMap<u32, TurnPrompt>,
 }
 
 impl Replay {
     /// Creates a workload that sends `conversations` as prompts in the form `form`.
     pub fn new(conversations: Vec<Conversation>, form: PromptForm, generator: TextGenerator) -> Replay {
-        Replay { conversations: conversations.into(), form, generator, open: Vec::new() }
+        Replay {
+            conversations: conversations.into(),
+            form,
+            generator,
+            prefix: None,
+            sessions: Vec::new(),
+            warmups: Vec::new(),
+            open: HashMap::new(),
+        }
+    }
+
+    /// Lets the first `live` sessions start at a random point of their life, which the generator's
+    /// seed determines. All sessions from their beginning follow.
+    #[must_use]
+    pub fn midway(self, live: usize) -> Replay {
+        let MidwaySessions { conversations, warmups } =
+            start_midway(self.conversations.to_vec(), live, self.generator.seed);
+        Replay { warmups, ..Replay::new(conversations, self.form, self.generator) }
+    }
+
+    /// Adds a prefix to every prompt. Use it after [`Replay::midway`].
+    #[must_use]
+    pub fn prefixed(mut self, prefix: SessionPrefix) -> Replay {
+        let mut session = 0;
+        self.sessions = (0..)
+            .zip(self.conversations.iter())
+            .map(|(at, conversation)| {
+                let continues = conversation.place.as_ref().is_some_and(|place| place.index > 0);
+                session += u64::from(at > 0 && !continues);
+                session
+            })
+            .collect();
+        self.prefix = Some(prefix);
+        self
+    }
+
+    /// Returns a prompt that begins with `content`, after the prefix of the conversation's session.
+    fn begin(&self, conversation: u32, content: &TurnContent) -> TurnPrompt {
+        let mut prompt = self.empty();
+        let session = self.sessions.get(self.script(conversation));
+        let Some((prefix, session)) = self.prefix.zip(session) else {
+            self.append(&mut prompt, content);
+            return prompt;
+        };
+        let rounds = u64::from(conversation) / self.conversations.len() as u64;
+        let sessions = self.sessions.last().map_or(0, |last| last + 1);
+        let span = prefix.span(session + rounds * sessions);
+        match content {
+            // One message, or one text without a line break.
+            TurnContent::Made(spans) => {
+                let spans = std::iter::once(span).chain(spans.iter()).collect();
+                self.append(&mut prompt, &TurnContent::made(spans));
+            }
+            other => {
+                self.append(&mut prompt, &TurnContent::made(vec![span]));
+                self.append(&mut prompt, other);
+            }
+        }
+        prompt
+    }
+
+    /// The index of a conversation in the list.
+    fn script(&self, conversation: u32) -> usize {
+        conversation as usize % self.conversations.len().max(1)
     }
 
     /// Returns the planned conversations in order.
@@ -199,19 +291,21 @@ impl LoadWorkload for Replay {
     }
 
     fn request(&mut self, turn: Turn) -> TurnRequest {
-        let at = turn.conversation as usize;
-        if self.open.len() <= at {
-            self.open.resize(at + 1, None);
-        }
+        let at = self.script(turn.conversation);
         let conversations = Arc::clone(&self.conversations);
         let turns = &conversations[at].turns;
         let planned = &turns[turn.index as usize];
-        let history = self.open[at].take().filter(|_| !planned.whole && turn.index > 0);
-        let mut prompt = history.unwrap_or_else(|| self.empty());
-        self.append(&mut prompt, &planned.content);
+        let history = self.open.remove(&turn.conversation).filter(|_| !planned.whole && turn.index > 0);
+        let prompt = match history {
+            Some(mut prompt) => {
+                self.append(&mut prompt, &planned.content);
+                prompt
+            }
+            None => self.begin(turn.conversation, &planned.content),
+        };
         // Keep the history only if a later turn continues it.
         if turns.get(turn.index as usize + 1).is_some_and(|next| !next.whole) {
-            self.open[at] = Some(prompt.clone());
+            self.open.insert(turn.conversation, prompt.clone());
         }
         let mut ask = TurnRequest::new(prompt, planned.max_tokens);
         ask.own_tokens = planned.tokens;
@@ -223,6 +317,9 @@ impl LoadWorkload for Replay {
     fn fingerprint(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         if let Some(tokenizer) = &self.generator.tokenizer {
             writeln!(to, "tokenizer {}", tokenizer.digest())?;
+        }
+        if let Some(prefix) = self.prefix {
+            writeln!(to, "{prefix:?}")?;
         }
         for conversation in self.conversations.iter() {
             writeln!(to, "conversation {:?}", conversation.routing_key)?;
@@ -248,15 +345,14 @@ impl LoadWorkload for Replay {
     }
 
     fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
-        let Some(history) = self.open.get_mut(turn.conversation as usize) else { return };
-        let Some(mut prompt) = history.take() else { return };
+        let Some(mut prompt) = self.open.remove(&turn.conversation) else { return };
         match &mut prompt {
             TurnPrompt::Ids(ids) if answer.output_ids.is_empty() => self.encode(&answer.text, ids),
             TurnPrompt::Ids(ids) => ids.extend_from_slice(&answer.output_ids),
             TurnPrompt::Text(text) => text.push_str(&answer.text),
             TurnPrompt::Messages(messages) => messages.push(ChatMessage::new(ChatRole::Assistant, &answer.text)),
         }
-        self.open[turn.conversation as usize] = Some(prompt);
+        self.open.insert(turn.conversation, prompt);
     }
 
     fn shared(&self) -> Vec<TurnPrompt> {
@@ -276,10 +372,18 @@ impl LoadWorkload for Replay {
         found
     }
 
+    fn warmups(&self) -> u32 {
+        u32::try_from(self.warmups.len()).unwrap_or(u32::MAX)
+    }
+
+    fn warmup(&mut self, index: u32) -> Option<TurnRequest> {
+        let (conversation, turn) = self.warmups.get(index as usize)?;
+        let prompt = self.begin(*conversation, &turn.content);
+        Some(TurnRequest { extra: turn.extra.clone(), ..TurnRequest::new(prompt, 1) })
+    }
+
     fn on_conversation_end(&mut self, turn: Turn) {
-        if let Some(history) = self.open.get_mut(turn.conversation as usize) {
-            *history = None;
-        }
+        self.open.remove(&turn.conversation);
     }
 }
 
@@ -411,5 +515,53 @@ mod tests {
         assert_eq!(script(&turns), Script { turns: 2, think: vec![Duration::from_secs(2)], ..Script::default() });
         turns[0].at = Some(Duration::from_secs(5));
         assert_eq!(script(&turns).at, [Duration::from_secs(5), Duration::ZERO]);
+    }
+
+    fn blocks(numbers: &[u64]) -> PlannedTurn {
+        let span = |number: &u64| TextSpan::Drawn { purpose: "block", number: *number, tokens: 4 };
+        PlannedTurn::whole(TurnContent::made(numbers.iter().map(span).collect()), 5)
+    }
+
+    #[test]
+    fn sessions_have_a_prefix_of_their_own_also_when_the_list_is_repeated() {
+        let generator = TextGenerator { seed: Seed(1), vocabulary: 30_000, tokenizer: None };
+        let conversations = vec![Conversation::new(vec![blocks(&[1])]), Conversation::new(vec![blocks(&[1])])];
+        let mut plain = Replay::new(conversations.clone(), PromptForm::Ids, generator.clone());
+        let ids = |replay: &mut Replay, conversation| match replay.request(Turn { conversation, index: 0 }).prompt {
+            TurnPrompt::Ids(ids) => ids,
+            other => panic!("{other:?}"),
+        };
+        let content = ids(&mut plain, 0);
+        assert_eq!((content.len(), ids(&mut plain, 1), ids(&mut plain, 2)), (4, content.clone(), content.clone()));
+        let mut prefixed = plain.clone().prefixed(SessionPrefix { run: 7 });
+        let all: Vec<Vec<u32>> = (0..4).map(|conversation| ids(&mut prefixed, conversation)).collect();
+        assert!(all.iter().all(|one| one.len() == 12 && one[8..] == content[..]));
+        let distinct: HashSet<&[u32]> = all.iter().map(|one| &one[..8]).collect();
+        assert_eq!(distinct.len(), 4);
+        assert_ne!(ids(&mut plain.prefixed(SessionPrefix { run: 8 }), 0), all[0]);
+        let mut chat = Replay::new(conversations, PromptForm::Chat, generator).prefixed(SessionPrefix { run: 7 });
+        let TurnPrompt::Messages(messages) = chat.request(Turn { conversation: 0, index: 0 }).prompt else {
+            panic!("a chat")
+        };
+        assert_eq!((messages.len(), messages[0].text().split_whitespace().count()), (1, 12));
+    }
+
+    #[test]
+    fn warmups_are_the_last_requests_before_the_start_of_a_session() {
+        let generator = TextGenerator { seed: Seed(1), vocabulary: 30_000, tokenizer: None };
+        let session = Conversation::new((1..9).map(|last| blocks(&(1..=last).collect::<Vec<u64>>())).collect());
+        let mut replay =
+            Replay::new(vec![session], PromptForm::Ids, generator).midway(3).prefixed(SessionPrefix { run: 1 });
+        let scripts = replay.scripts();
+        assert_eq!((scripts.len(), scripts[3].turns), (4, 8));
+        for index in 0..replay.warmups() {
+            let (conversation, _) = replay.warmups[index as usize].clone();
+            let warmup = replay.warmup(index).expect("a warm-up");
+            let next = replay.request(Turn { conversation, index: 0 });
+            let (TurnPrompt::Ids(before), TurnPrompt::Ids(after)) = (warmup.prompt, next.prompt) else { panic!("IDs") };
+            assert_eq!((warmup.max_tokens, &after[..before.len()]), (1, &before[..]));
+            assert_eq!(after.len(), before.len() + 4);
+        }
+        assert!(replay.warmups() > 0 && replay.warmup(99).is_none());
     }
 }
