@@ -23,6 +23,7 @@ pub mod plan;
 pub mod progress;
 mod python;
 mod run;
+pub mod scenario;
 mod seed;
 pub mod server;
 pub mod session;

@@ -320,7 +320,15 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
                 if well {
                     workload.on_response(one.turn, &one.exchange.answer);
                 }
-                if driver.finish(one.turn, one.exchange.end, well) {
+                let is_over = match one.exchange.outcome.is_context_overflow() {
+                    // Later prompts of the conversation are longer.
+                    true => {
+                        driver.abandon(one.turn, one.exchange.end);
+                        true
+                    }
+                    false => driver.finish(one.turn, one.exchange.end, well),
+                };
+                if is_over {
                     workload.on_conversation_end(one.turn);
                 }
                 shared.live.ended.fetch_add(1, Ordering::Relaxed);

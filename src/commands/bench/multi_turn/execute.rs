@@ -18,6 +18,8 @@ pub(crate) struct MeasuredRun {
     /// Endpoint names and targets, by index.
     pub sides: Vec<(String, LoadTarget)>,
     pub executed: SessionResult,
+    /// Whether the workload has sessions of several conversations.
+    pub has_session_trees: bool,
     /// Caveats about the whole run.
     pub caveats: Vec<BenchCaveat>,
     /// The signal that ended the run early.
@@ -37,6 +39,8 @@ pub(crate) fn run(
 ) -> Result<MeasuredRun, Failure> {
     allow_connections(&session)?;
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
+    let scripts = |side: &crate::engine::load::session::LoadEndpoint| side.workload.scripts();
+    let has_session_trees = session.sides.first().is_some_and(|side| scripts(side).iter().any(|it| it.place.is_some()));
     // All sides run the same workload.
     let notes = session.sides.first().map(|side| side.workload.notes()).unwrap_or_default();
     let caveats = notes.into_iter().map(|note| LoadCaveat::Workload(note).into()).collect();
@@ -66,7 +70,7 @@ pub(crate) fn run(
                 }
             }
         };
-        Ok(MeasuredRun { sides, executed, caveats, signal })
+        Ok(MeasuredRun { sides, executed, has_session_trees, caveats, signal })
     })
 }
 

@@ -23,6 +23,7 @@ mod recorded_run;
 mod report;
 mod request_log;
 mod resolve;
+mod scenario;
 mod sweep_report;
 mod text;
 mod validate;
@@ -197,7 +198,9 @@ impl Args {
             return RunDescription::default();
         }
         let mut digest = DigestWriter(Md5::new());
-        let flags = Args { output: OutputArgs::default(), confirm: ConfirmArgs::default(), ..self.clone() };
+        let mut flags = Args { output: OutputArgs::default(), confirm: ConfirmArgs::default(), ..self.clone() };
+        // A random number does not change what the flags mean.
+        flags.workload.sessions.run = 0;
         digest.0.update(format!("{} {flags:?}", env!("CARGO_PKG_VERSION")));
         for side in &session.sides {
             for script in side.workload.scripts() {

@@ -69,6 +69,9 @@ impl Args {
                 .next("drop --against, --self-compare and --preset kep74, or drop the sweep flags"));
         }
         self.check_labels()?;
+        let is_single = !compares && !sweeps && !kep74 && self.recorded_blocks.is_none();
+        let is_dataset = self.workload.dataset.dataset_name.is_some();
+        self.workload.sessions.check(is_dataset, is_single, self.output.resume.is_some())?;
         let is_open = self.compare.blocks.is_none()
             || self.load.request_rate.is_none()
             || (self.workload.num_clients.is_none() && self.workload.dataset.dataset_name.is_none());
@@ -208,6 +211,7 @@ impl Args {
             seed: self.seed(),
             rules: Rules { whole_conversations: self.serving, ..self.workload.dataset.rules(self.load.rules()) },
             duration: self.load.duration,
+            sessions: self.workload.sessions.plan(),
         }
     }
 

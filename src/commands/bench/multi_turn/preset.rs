@@ -16,13 +16,16 @@ pub enum Preset {
     /// Mooncake's published HiCache run on 3 x 2 A10: 20 conversations with an output length of
     /// 16 tokens
     HicacheBlogA10,
+    /// AgentX: recorded sessions of agents (--dataset-path), with --live-sessions N and --seed.
+    /// The report says whether the run has followed the rules
+    Agentx,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Presets")]
 pub struct PresetArgs {
     /// Run a published configuration; explicit flags override it
-    #[arg(long, value_enum, value_name = "NAME")]
+    #[arg(long, alias = "scenario", value_enum, value_name = "NAME")]
     pub preset: Option<Preset>,
     /// Multiply the preset's token lengths by FACTOR, e.g. for a smaller server
     #[arg(long, value_name = "FACTOR", default_value = "1", requires = "preset")]
@@ -47,6 +50,12 @@ impl Preset {
                 tokens(220, scale),
                 tokens(200, scale)
             ),
+            // Also in the report of a run whose flags differ.
+            Preset::Agentx => {
+                "--dataset-name trace --session-start random --repeat-sessions --unique-prefix run --idle-max 10s \
+                               --duration 30m --api chat"
+                    .to_owned()
+            }
             Preset::HicacheBlog | Preset::HicacheBlogA10 => {
                 let common = format!(
                     "--disable-random-sample --output-length 1 --request-length {} --num-clients 80 --num-rounds 10 --max-parallel 4 \
@@ -79,6 +88,7 @@ pub fn expand(mut args: Vec<String>) -> Result<Vec<String>, Failure> {
     else {
         return Ok(args);
     };
+    // `--scenario agentx` is aiperf's spelling.
     let value = |flag: &str| {
         let with = format!("{flag}=");
         args.iter().enumerate().skip(at + 2).rev().find_map(|(i, word)| match word.strip_prefix(&with) {
@@ -87,7 +97,11 @@ pub fn expand(mut args: Vec<String>) -> Result<Vec<String>, Failure> {
         })
     };
     // The argument parser reports an unknown preset.
-    let Some(preset) = value("--preset").and_then(|name| Preset::from_str(&name, false).ok()) else { return Ok(args) };
+    let Some(preset) =
+        value("--preset").or_else(|| value("--scenario")).and_then(|name| Preset::from_str(&name, false).ok())
+    else {
+        return Ok(args);
+    };
     let scale = value("--scale").unwrap_or_else(|| "1".to_owned());
     let factor = scale.parse::<f64>().ok().filter(|factor| *factor > 0.0 && *factor <= 1_000.0);
     let factor = factor.ok_or_else(|| {

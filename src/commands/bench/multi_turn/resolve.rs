@@ -47,7 +47,10 @@ impl Args {
             // For these datasets, SGLang's tools send only first turns without --enable-multiturn.
             dataset.first_turn_only |= !dataset.enable_multiturn && has_optional_turns(name);
         } else {
-            self.load.max_parallel.get_or_insert(IN_FLIGHT);
+            // The number of live sessions limits the requests in flight.
+            if self.workload.sessions.live_sessions.is_none() {
+                self.load.max_parallel.get_or_insert(IN_FLIGHT);
+            }
             // --backend indicates a bench_serving command line, where the default dataset is
             // ShareGPT. multi-turn sends all turns.
             if self.endpoint.backend.is_some() && dataset.dataset_name.is_none() {

@@ -317,13 +317,25 @@ impl Driver {
     /// Records that `turn` finished at `now`. Returns whether its conversation is over. A failed
     /// turn ends its conversation if the next turn would lack part of its history.
     pub fn finish(&mut self, turn: Turn, now: Duration, well: bool) -> bool {
+        // The next prompt of a session does not depend on the response if it is entire.
+        let script = &self.scripts[turn.conversation as usize % self.scripts.len()];
+        let may_go_on = well || script.whole && matches!(self.pace, PaceState::Sessions(_));
+        self.end_turn(turn, now, may_go_on)
+    }
+
+    /// Records that `turn` failed at `now` in a way in which all later turns of its conversation
+    /// would fail. The conversation is over.
+    pub fn abandon(&mut self, turn: Turn, now: Duration) {
+        self.end_turn(turn, now, false);
+    }
+
+    fn end_turn(&mut self, turn: Turn, now: Duration, may_go_on: bool) -> bool {
         let at = turn.conversation as usize;
         debug_assert_eq!(self.standing[at].turn, turn.index, "the turn is in flight");
         self.in_flight -= 1;
         self.standing[at].turn += 1;
         let script = &self.scripts[at % self.scripts.len()];
-        let is_lost = !well && !(script.whole && matches!(self.pace, PaceState::Sessions(_)));
-        let over = is_lost || self.standing[at].turn >= script.turns;
+        let over = !may_go_on || self.standing[at].turn >= script.turns;
         if over || !self.keeps_place() {
             if self.places == self.rules.in_flight {
                 self.freed = self.freed.max(now);

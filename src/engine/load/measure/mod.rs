@@ -2,6 +2,7 @@
 
 pub mod expected;
 pub mod goodput;
+pub mod interactivity;
 pub mod kep74;
 pub mod lengths;
 pub mod reuse;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::measure::interactivity::PerTokenLatency;
 use crate::measure::lengths::TokenHistogram;
 use crate::measure::series::TimeSeries;
 use crate::measure::source::SourceStats;
@@ -101,6 +103,10 @@ pub struct Tally {
     pub ttft_from_send: LatencyHistogram,
     /// TPOT of each request: (last - first) / (tokens - 1).
     pub tpot: LatencyHistogram,
+    /// E2E latency per output token.
+    pub per_token: PerTokenLatency,
+    /// Failures because the prompt and the response exceed the model's context.
+    pub context_overflows: u64,
     /// Generator lag: the time from a request's earliest possible send time until its last byte was
     /// sent.
     pub lag: LatencyHistogram,
@@ -143,6 +149,7 @@ impl Tally {
                 ExchangeOutcome::NoTokens => "the response is complete but empty".to_owned(),
                 other => other.message(),
             };
+            self.context_overflows += u64::from(exchange.outcome.is_context_overflow());
             let (count, _) = self.failures.entry(exchange.outcome.kind()).or_insert((0, message));
             *count += 1;
             return;
@@ -164,6 +171,7 @@ impl Tally {
         }
         let tokens = answer.completion_tokens.unwrap_or(exchange.arrived);
         self.output_lengths.record(tokens);
+        self.per_token.add(record, tokens);
         if let Some(prompt) = answer.prompt_tokens {
             self.prompt_lengths.record(prompt);
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::session::PassPlan;
-use crate::{Arrivals, Gaps, Pace, Rate, Rules, Seed};
+use crate::{Arrivals, Gaps, LiveSessionPlan, Pace, Rate, Rules, Seed};
 
 /// When requests are sent, and for how long.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct OfferedLoad {
     pub rules: Rules,
     /// Nothing is sent after this time.
     pub duration: Duration,
+    /// If set, a single run keeps this number of sessions live, whatever the rate.
+    pub sessions: Option<LiveSessionPlan>,
 }
 
 impl Default for OfferedLoad {
@@ -29,6 +31,7 @@ impl Default for OfferedLoad {
             seed: Seed(1),
             rules: Rules::default(),
             duration: Duration::from_secs(3600),
+            sessions: None,
         }
     }
 }

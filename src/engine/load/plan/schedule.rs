@@ -27,7 +27,21 @@ impl Measurement {
         if self.is_recorded {
             run.pace = Pace::Recorded;
         }
-        self.profile.around(self.phases.steps(run)).into_iter().map(|step| (0, step)).collect()
+        let mut steps = self.phases.steps(run);
+        if let Some(plan) = self.load.sessions {
+            for step in &mut steps {
+                if let SessionStep::Pass(run) = step {
+                    run.pace = Pace::Sessions(plan);
+                }
+            }
+            // After a flush, and before the first pass.
+            if self.sides.first().is_some_and(|side| side.workload.warmups() > 0) {
+                let at = steps.iter().position(|step| matches!(step, SessionStep::Pass(_))).unwrap_or(0);
+                let in_flight = u32::try_from(plan.live).unwrap_or(u32::MAX);
+                steps.insert(at, SessionStep::Control(Control::Rebuild(in_flight)));
+            }
+        }
+        self.profile.around(steps).into_iter().map(|step| (0, step)).collect()
     }
 
     pub(super) fn comparison(&self, wanted: u32, flush: bool) -> Schedule {

@@ -50,6 +50,9 @@ pub enum Control {
     Warm(u32),
     /// Send each shared system prompt once.
     Prime,
+    /// Send the last request before the start of each conversation that had begun before the run,
+    /// with at most this many in flight.
+    Rebuild(u32),
     /// Fill the tier with unrelated conversations, so that it no longer contains any measured ones.
     Fill(Tier),
     /// Call the server's profiler endpoint.
@@ -64,6 +67,7 @@ impl fmt::Display for Control {
             Control::Settle => f.write_str("wait for write-back"),
             Control::Warm(requests) => write!(f, "warm up with {requests} requests"),
             Control::Prime => f.write_str("send the shared prompts"),
+            Control::Rebuild(_) => f.write_str("rebuild the prefixes of sessions that have begun"),
             Control::Fill(Tier::Device) => f.write_str("fill the device with unrelated requests"),
             Control::Fill(Tier::Host) => f.write_str("fill the host with unrelated requests"),
             Control::Profile(profile) => write!(f, "call {}", profile.route),
@@ -170,12 +174,20 @@ impl<E: Env + Unpin> ControlRun<'_, E> {
                 caches.book.select(at);
                 let mut with_expected =
                     WithExpectedHits::new(&mut listed as &mut (dyn LoadWorkload + Send), &mut caches.book);
-                filler::send(env, side, &mut with_expected, AT_ONCE, stop).await
+                filler::send(env, &side.target, &mut with_expected, AT_ONCE, stop).await
+            }
+            Control::Rebuild(in_flight) => {
+                caches.book.select(at);
+                let target = side.target.clone();
+                let mut warmups = filler::Warmups(&mut *side.workload);
+                let mut with_expected =
+                    WithExpectedHits::new(&mut warmups as &mut (dyn LoadWorkload + Send), &mut caches.book);
+                filler::send(env, &target, &mut with_expected, *in_flight as usize, stop).await
             }
             Control::Warm(requests) => {
                 let tokens = most.min(WARMER) as u32;
                 let mut others = filler::unrelated_prompts(by, side, *requests, tokens);
-                filler::send(env, side, &mut others, 1, stop).await
+                filler::send(env, &side.target, &mut others, 1, stop).await
             }
             Control::Fill(tier) => {
                 let tokens =
@@ -186,7 +198,7 @@ impl<E: Env + Unpin> ControlRun<'_, E> {
                 let requests = requests.filter(|requests| *requests <= FILLERS_MAX);
                 let requests = requests.ok_or_else(|| failed(StepFailure::TierTooLarge { tokens }))?;
                 let mut others = filler::unrelated_prompts(by, side, requests, most as u32);
-                filler::send(env, side, &mut others, 2, stop).await
+                filler::send(env, &side.target, &mut others, 2, stop).await
             }
             Control::Flush | Control::Clear | Control::Settle | Control::Profile(_) => {
                 FillerResult { tally: Default::default(), stopped: false }
@@ -201,7 +213,7 @@ impl<E: Env + Unpin> ControlRun<'_, E> {
             return Err(failed(StepFailure::Requests { count: *count, kind, message }));
         }
         let tokens = sent.tally.all.tokens;
-        if *step != Control::Prime {
+        if !matches!(step, Control::Prime | Control::Rebuild(_)) {
             caches.book.advance(at, tokens.prompt + tokens.completion);
         }
         Ok(StepResult::Done(Some(StepNote::Sent { requests: sent.tally.all.requests, tokens: tokens.prompt })))
@@ -262,6 +274,6 @@ async fn call<E: Env>(
             let errors = server.profile(profile).await;
             Ok((!errors.is_empty()).then_some(StepNote::ProfileFailed { route: profile.route, errors }))
         }
-        Control::Warm(_) | Control::Prime | Control::Fill(_) => Ok(None),
+        Control::Warm(_) | Control::Prime | Control::Rebuild(_) | Control::Fill(_) => Ok(None),
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use crate::answer::Dialect;
 use crate::measure::Tally;
 use crate::session::LoadEndpoint;
+use crate::target::LoadTarget;
 use crate::workload::{LoadWorkload, Synthetic, SyntheticPrompt, TurnPrompt, TurnRequest};
 use crate::{Distribution, Driver, LoadRun, ModelAnswer, Pace, Rules, RunLimits, Script, Seed, Turn};
 use mcctl_sys::env::Env;
@@ -49,6 +50,21 @@ impl LoadWorkload for PromptList {
     fn on_conversation_end(&mut self, _: Turn) {}
 }
 
+/// The requests that rebuild the prefixes of conversations that had begun before the run.
+pub(super) struct Warmups<'a>(pub(super) &'a mut (dyn LoadWorkload + Send));
+
+impl LoadWorkload for Warmups<'_> {
+    fn scripts(&self) -> Vec<Script> {
+        vec![Script { turns: 1, ..Script::default() }; self.0.warmups() as usize]
+    }
+    fn request(&mut self, turn: Turn) -> TurnRequest {
+        let empty = || TurnRequest::new(TurnPrompt::Ids(Vec::new()), 1);
+        self.0.warmup(turn.conversation).unwrap_or_else(empty)
+    }
+    fn on_response(&mut self, _: Turn, _: &ModelAnswer) {}
+    fn on_conversation_end(&mut self, _: Turn) {}
+}
+
 /// The result of unmeasured requests.
 pub(super) struct FillerResult {
     pub(super) tally: Tally,
@@ -58,7 +74,7 @@ pub(super) struct FillerResult {
 /// Sends the entire `workload` to `side`, with at most `at_once` requests in flight.
 pub(super) async fn send<E: Env + Unpin>(
     env: &E,
-    side: &LoadEndpoint,
+    target: &LoadTarget,
     workload: &mut (dyn LoadWorkload + Send),
     at_once: usize,
     stop: &mut mpsc::Receiver<()>,
@@ -68,7 +84,7 @@ pub(super) async fn send<E: Env + Unpin>(
     let limits = RunLimits { duration: Duration::from_secs(3600), connections: at_once.min(scripts.len()) };
     let driver = Driver::new(scripts, Pace::Closed { conversations: at_once }, rules, Seed(0));
     let mut tally = Tally::default();
-    let run = LoadRun { env: env.clone(), target: side.target.clone(), workload, driver, limits, live: Arc::default() };
+    let run = LoadRun { env: env.clone(), target: target.clone(), workload, driver, limits, live: Arc::default() };
     let ran = run.execute(stop, |record| tally.add(&record)).await;
     FillerResult { tally, stopped: ran.stopped }
 }

@@ -75,6 +75,17 @@ pub struct PassPlan {
     pub duration: Duration,
 }
 
+impl PassPlan {
+    /// The number of conversations that may have a request in flight at the same time, as far as
+    /// the plan limits it. A session has several conversations.
+    fn at_once(&self) -> usize {
+        match &self.pace {
+            Pace::Sessions(plan) => plan.live.saturating_mul(4).min(self.part.len()),
+            _ => self.part.len(),
+        }
+    }
+}
+
 /// Callbacks during a measurement. All of them are optional.
 pub trait Observer {
     /// A pass is starting. It has `conversations` conversations and, unless some fail, `requests`
@@ -194,7 +205,7 @@ impl Session {
     pub fn connections_max(&self) -> usize {
         let connections = self.schedule.iter().filter_map(|(at, step)| {
             let SessionStep::Pass(plan) = step else { return None };
-            let at_once = plan.rules.in_flight.min(plan.part.len());
+            let at_once = plan.rules.in_flight.min(plan.at_once());
             let protocol = &self.sides.get(*at)?.target.protocol;
             let shares = protocol.http2 && protocol.tls.is_none();
             Some(if shares { at_once.div_ceil(protocol.streams.max(1)) } else { at_once })
@@ -324,10 +335,15 @@ impl<E: Env + Unpin> PassRun<'_, E> {
         let requests = scripts.iter().map(|script| u64::from(script.turns)).sum();
         let live = Arc::new(LiveCounters::default());
         observer.pass_started(&id, conversations as u64, requests, &live);
-        let driver = Driver::new(scripts, plan.pace, plan.rules, seed);
+        let driver = Driver::new(scripts, plan.pace.clone(), plan.rules, seed);
         let limits = RunLimits {
             duration: plan.duration.saturating_sub(rest.clock),
-            connections: plan.rules.in_flight.min(conversations),
+            connections: match &plan.pace {
+                Pace::Sessions(sessions) => sessions.live,
+                _ => usize::MAX,
+            }
+            .min(plan.rules.in_flight)
+            .min(conversations),
         };
         let mut pass = PassResult::new(id);
         for record in &rest.kept {
@@ -337,7 +353,9 @@ impl<E: Env + Unpin> PassRun<'_, E> {
         let mut shortfalls = ShortfallWatcher::default();
         let on_record = |mut record: TimedRequest| {
             // Within a subset, conversations are numbered from zero.
-            record.turn.conversation = numbers.get(record.turn.conversation as usize).copied().unwrap_or(from);
+            // A repeated list of sessions has numbers beyond it.
+            let number = record.turn.conversation;
+            record.turn.conversation = numbers.get(number as usize).copied().unwrap_or(from + number);
             // Use the clock of this run, which the counters also use.
             if shortfalls.add(&record)
                 && let Some(trigger) = &trigger

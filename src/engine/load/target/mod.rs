@@ -159,6 +159,16 @@ pub enum ExchangeOutcome {
 }
 
 impl ExchangeOutcome {
+    /// Whether the server refused the request because prompt and response exceed the model's
+    /// context. Servers report this in words only.
+    pub fn is_context_overflow(&self) -> bool {
+        let (ExchangeOutcome::Status { message, .. } | ExchangeOutcome::Refused(message)) = self else { return false };
+        let message = message.to_ascii_lowercase();
+        let words =
+            ["context length", "context window", "maximum allowed length", "max_model_len", "maximum model length"];
+        words.iter().any(|words| message.contains(words))
+    }
+
     /// Returns the category under which failures are counted.
     pub fn kind(&self) -> String {
         match self {

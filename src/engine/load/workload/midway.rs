@@ -1,8 +1,6 @@
 //! Starts sessions at a random point of their life, so that a run does not begin with short
 //! prompts only.
 
-use std::time::Duration;
-
 use rand::Rng;
 
 use crate::workload::{Conversation, PlannedTurn};
@@ -128,6 +126,8 @@ fn index(at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::SessionPlace;
     use crate::workload::{TextSpan, TurnContent};

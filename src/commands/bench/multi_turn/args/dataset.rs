@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use clap::ValueEnum;
 
-use crate::commands::bench::multi_turn::args::{Api, local};
+use crate::commands::bench::multi_turn::args::{Api, SessionArgs, local};
 use crate::commands::bench::number;
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::{input, time_unit};
@@ -269,6 +269,7 @@ impl DatasetArgs {
         api: Api,
         seed: Seed,
         vocabulary: u32,
+        sessions: &SessionArgs,
     ) -> Result<AnnotatedWorkload, Failure> {
         name.playable()?;
         let tokenizer = self.tokenizer()?;
@@ -313,6 +314,8 @@ impl DatasetArgs {
             _ => {
                 let format = name.format().unwrap_or(DatasetFormat::ShareGpt);
                 let mut reading = self.reading(format, seed, tokenizer.clone());
+                reading.live_sessions = sessions.live_sessions.is_some();
+                reading.idle_max = sessions.idle_max;
                 if self.apply_chat_template
                     && matches!(format, DatasetFormat::ShareGpt | DatasetFormat::Custom | DatasetFormat::SpeedBench)
                 {
@@ -373,7 +376,8 @@ impl DatasetArgs {
                 }
             }
         }
-        Ok(AnnotatedWorkload::new(Box::new(Replay::new(conversations, form, generator)), notes, recorded))
+        let replay = sessions.apply(Replay::new(conversations, form, generator), seed);
+        Ok(AnnotatedWorkload::new(Box::new(replay), notes, recorded))
     }
 
     /// Returns the upper bound (exclusive) for token IDs: the tokenizer's, or `default` without

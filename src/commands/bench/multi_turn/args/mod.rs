@@ -14,6 +14,7 @@ mod phases;
 mod profile;
 mod request;
 mod server;
+mod sessions;
 mod sweep;
 mod workload;
 
@@ -29,5 +30,6 @@ pub use phases::{PhaseName, PhasesArgs};
 pub use profile::ProfileArgs;
 pub use request::RequestArgs;
 pub use server::ServerArgs;
+pub use sessions::{SessionArgs, SessionStart, UniquePrefix};
 pub use sweep::SweepArgs;
 pub use workload::WorkloadArgs;

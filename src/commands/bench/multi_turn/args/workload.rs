@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::commands::bench::multi_turn::args::{Api, DatasetArgs, DatasetName};
+use crate::commands::bench::multi_turn::args::{Api, DatasetArgs, DatasetName, SessionArgs};
 use crate::commands::bench::number;
 use crate::commands::cli::error::Failure;
 use crate::engine::load::workload::{AnnotatedWorkload, Synthetic, SyntheticPrompt};
@@ -63,6 +63,9 @@ pub struct WorkloadArgs {
     /// If a dataset is set, it replaces the synthetic conversations.
     #[command(flatten)]
     pub dataset: DatasetArgs,
+    /// Which sessions are live, and where they start.
+    #[command(flatten)]
+    pub sessions: SessionArgs,
 }
 
 impl WorkloadArgs {
@@ -81,7 +84,7 @@ impl WorkloadArgs {
             Some(DatasetName::Sharegpt) if self.dataset.serving && self.dataset.file().is_none() => {
                 self.sharegpt_substitute(api, seed)
             }
-            Some(name) => self.dataset.configured(name, api, seed, self.vocab_size),
+            Some(name) => self.dataset.configured(name, api, seed, self.vocab_size, &self.sessions),
             None => self.synthetic(api, seed),
         }
     }

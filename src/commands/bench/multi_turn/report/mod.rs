@@ -23,6 +23,7 @@ use crate::commands::bench::multi_turn::comparison::ComparisonReport;
 use crate::commands::bench::multi_turn::execute::MeasuredRun;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::kep74::Kep74Report;
+use crate::commands::bench::multi_turn::scenario::{self, ScenarioReport};
 use crate::commands::bench::multi_turn::sweep_report;
 use crate::commands::cli::error::{Exit, Failure};
 use crate::commands::cli::table::{ReportSection, truncated};
@@ -45,6 +46,8 @@ pub(in crate::commands::bench) struct RunReport {
     pub comparison: Option<ComparisonReport>,
     pub sweep: Option<SweepResult>,
     pub kep74: Option<Kep74Report>,
+    /// Whether the run has followed the rules of `--preset agentx`.
+    pub scenario: Option<ScenarioReport>,
     /// Caveats about the whole run.
     #[serde(rename = "doubts")]
     pub caveats: Vec<BenchCaveat>,
@@ -72,8 +75,11 @@ impl RunReport {
         }
         caveats.extend(executed.caveat().map(BenchCaveat::Load));
         let load = args.offered_load();
-        let mut passes: Vec<PassReport> =
-            executed.passes.iter().map(|pass| PassReport::of(&measured.sides, &load, pass)).collect();
+        let mut passes: Vec<PassReport> = executed
+            .passes
+            .iter()
+            .map(|pass| PassReport::of(&measured.sides, &load, args.workload.sessions.gpus, pass))
+            .collect();
         let in_blocks = passes.iter().any(|pass| pass.block > 0);
         passes.iter_mut().for_each(|pass| pass.in_blocks = in_blocks);
         RunReport {
@@ -84,6 +90,7 @@ impl RunReport {
             comparison: None,
             sweep: None,
             kep74: None,
+            scenario: ScenarioReport::of(args, measured),
             caveats,
             serving: None,
             plot: args.output.plot_throughput,
@@ -192,7 +199,9 @@ impl RunReport {
             sections.push(view::over_time_section(pass));
             sections.extend(pass.server.as_ref().map(caches::section));
             sections.extend(pass.goals.as_ref().map(GoalsReport::section));
+            sections.extend(pass.interactivity.as_ref().map(scenario::interactivity_section));
         }
+        sections.extend(self.scenario.as_ref().map(ScenarioReport::section));
         sections.extend(self.sweep.as_ref().map(sweep_report::section));
         sections.extend(self.kep74.iter().flat_map(Kep74Report::sections));
         // The passes of a comparison or a sweep are details, after its result.

@@ -8,6 +8,7 @@ use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::report::ms;
 use crate::commands::bench::multi_turn::report::sources::SourcesReport;
+use crate::engine::load::measure::interactivity::InteractivityReport;
 use crate::engine::load::measure::series::{Bucket, TimeSeries};
 use crate::engine::load::measure::{TokenTotals, TurnStats};
 use crate::engine::load::plan::OfferedLoad;
@@ -59,6 +60,8 @@ pub(in crate::commands::bench) struct PassReport {
     pub distributions: Distributions,
     pub series: SeriesReport,
     pub goals: Option<GoalsReport>,
+    /// Interactivity and throughput; `None` without live sessions.
+    pub interactivity: Option<InteractivityReport>,
     pub generator: GeneratorReport,
     #[serde(rename = "doubts")]
     pub caveats: Vec<BenchCaveat>,
@@ -150,8 +153,14 @@ fn curve(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
 }
 
 impl PassReport {
-    /// Builds the report for `pass` at `load`. `sides` contains the endpoint names and targets.
-    pub(crate) fn of(sides: &[(String, LoadTarget)], load: &OfferedLoad, pass: &PassResult) -> PassReport {
+    /// Builds the report for `pass` at `load`. `sides` contains the endpoint names and targets,
+    /// `gpus` is the number of GPUs of the server, if it is known.
+    pub(crate) fn of(
+        sides: &[(String, LoadTarget)],
+        load: &OfferedLoad,
+        gpus: Option<u32>,
+        pass: &PassResult,
+    ) -> PassReport {
         let tally = &pass.tally;
         let ran = &pass.ran;
         let seconds = tally.took().as_secs_f64();
@@ -206,6 +215,7 @@ impl PassReport {
             },
             series: SeriesReport::from(&tally.series),
             goals: None,
+            interactivity: load.sessions.and_then(|_| tally.per_token.report(&all.tokens, tally.took(), gpus)),
             generator: GeneratorReport::of(&pass.ran),
             caveats: pass.caveats(load).into_iter().map(BenchCaveat::Load).collect(),
             in_blocks: false,

@@ -50,7 +50,7 @@ fn report(requests: impl Iterator<Item = TimedRequest>) -> RunReport {
     let mut pass = PassResult::new(id);
     requests.for_each(|request| pass.add(&request, false));
     let target = LoadTarget::new(HostPort::new("127.0.0.1", 1), Dialect::Generate);
-    let passes = vec![PassReport::of(&[("A".to_owned(), target)], &OfferedLoad::default(), &pass)];
+    let passes = vec![PassReport::of(&[("A".to_owned(), target)], &OfferedLoad::default(), None, &pass)];
     let mut server = MeasuredServer::recorded("A", "http://127.0.0.1:1");
     server.queried = true;
     server.description.model = Some(NAME.to_owned());
@@ -69,6 +69,7 @@ fn report(requests: impl Iterator<Item = TimedRequest>) -> RunReport {
         comparison: None,
         sweep: None,
         kep74: None,
+        scenario: None,
         caveats: Vec::new(),
         serving: None,
         plot: false,
