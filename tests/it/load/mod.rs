@@ -11,6 +11,7 @@ mod report;
 mod secure;
 mod server;
 mod serving;
+mod sessions;
 mod verify;
 
 use std::sync::Arc;

@@ -34,7 +34,8 @@ impl LiveRun {
     /// Nothing is measured, because both runs are recorded.
     fn none(outputs: RunOutputs) -> LiveRun {
         let executed = SessionResult { passes: Vec::new(), failed_step: None, stopped: false };
-        let measured = MeasuredRun { sides: Vec::new(), executed, has_session_trees: false, signal: None, caveats: Vec::new() };
+        let measured =
+            MeasuredRun { sides: Vec::new(), executed, has_session_trees: false, signal: None, caveats: Vec::new() };
         LiveRun { outputs, measured, servers: Vec::new(), caveats: Vec::new(), target: String::new() }
     }
 }
