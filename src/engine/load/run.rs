@@ -49,6 +49,8 @@ pub struct LiveCounters {
     /// Number of finished requests, including failed ones.
     pub ended: AtomicU64,
     pub tokens: AtomicU64,
+    /// Nothing is sent after this time, in ms after the start; 0 without a limit.
+    pub sends_until_ms: AtomicU64,
 }
 
 /// Limits of a run.

@@ -333,7 +333,8 @@ impl<E: Env + Unpin> PassRun<'_, E> {
         let scripts = workload.scripts();
         let conversations = scripts.len();
         let requests = scripts.iter().map(|script| u64::from(script.turns)).sum();
-        let live = Arc::new(LiveCounters::default());
+        let sends_until_ms = u64::try_from(plan.duration.as_millis()).unwrap_or(u64::MAX).into();
+        let live = Arc::new(LiveCounters { sends_until_ms, ..LiveCounters::default() });
         observer.pass_started(&id, conversations as u64, requests, &live);
         let driver = Driver::new(scripts, plan.pace.clone(), plan.rules, seed);
         let limits = RunLimits {

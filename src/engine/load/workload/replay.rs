@@ -326,6 +326,7 @@ impl LoadWorkload for Replay {
             if let Some(place) = &conversation.place {
                 writeln!(to, "{place:?}")?;
             }
+            let mut before: Option<&SpanList> = None;
             for PlannedTurn { content, whole, max_tokens, extra, at, delay, since_start: _, tokens: _ } in
                 &conversation.turns
             {
@@ -336,6 +337,16 @@ impl LoadWorkload for Replay {
                     TurnContent::Text(text) => {
                         write!(to, "{} ", text.len())?;
                         to.write_str(text)?;
+                    }
+                    // Prompts of a session repeat each other, so only what is new is written.
+                    TurnContent::Made(spans) => {
+                        let common = before.map_or(0, |before| spans.common(before));
+                        write!(to, "{common} ")?;
+                        for span in spans.iter().skip(common) {
+                            write!(to, "{span:?}")?;
+                        }
+                        writeln!(to)?;
+                        before = Some(spans);
                     }
                     other => writeln!(to, "{other:?}")?,
                 }

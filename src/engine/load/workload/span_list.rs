@@ -35,6 +35,15 @@ impl SpanList {
         self.iter().map(TextSpan::tokens).fold(0, u32::saturating_add)
     }
 
+    /// Returns the number of leading spans that `other` also has. Fast if the lists share an array.
+    pub fn common(&self, other: &SpanList) -> usize {
+        let both = self.count.min(other.count);
+        match Arc::ptr_eq(&self.spans, &other.spans) {
+            true => both,
+            false => self.iter().zip(other.iter()).take_while(|(one, other)| one == other).count(),
+        }
+    }
+
     /// Lets lists use the array of the next list if they are its beginning, apart from their last
     /// span.
     pub fn share<'a>(lists: impl DoubleEndedIterator<Item = &'a mut SpanList>) {
@@ -92,5 +101,7 @@ mod tests {
         }
         assert!(Arc::ptr_eq(&lists[2].spans, &lists[3].spans));
         assert!(!Arc::ptr_eq(&lists[3].spans, &lists[4].spans));
+        let common: Vec<usize> = lists.windows(2).map(|two| two[0].common(&two[1])).collect();
+        assert_eq!(common, [0, 0, 2, 0]);
     }
 }
