@@ -7,7 +7,7 @@ use crate::commands::cli::table::{ReportSection, ReportTable};
 pub(in crate::commands::bench) const TITLE: &str = "Terms";
 
 /// Terms and their meanings, in reading order.
-const TERMS: [(&str, &str); 33] = [
+const TERMS: [(&str, &str); 37] = [
     (
         "TTFT (scheduled)",
         "Time to first token: from the scheduled send time to the first token. Includes every wait, so a slow server cannot hide queueing",
@@ -53,6 +53,22 @@ const TERMS: [(&str, &str); 33] = [
     (
         "expected hits, missing",
         "Prompt tokens that the server had seen before, by whole pages, and those of them that it computed again",
+    ),
+    (
+        "ceiling",
+        "Share of the prompt tokens that a cache of unlimited size would hit in the requests that were sent, by whole pages. Includes prefixes that were still being computed for another request",
+    ),
+    (
+        "sizes allow",
+        "What LRU caches with the sizes of L1, of L1 and L2, and of all tiers would hit in the same requests. An L3 of unknown size counts as unlimited",
+    ),
+    (
+        "missed",
+        "The ceiling minus the actual hits: beyond the sizes of the caches, prefixes in flight (still being computed for another request), and other reasons",
+    ),
+    (
+        "above the ceiling",
+        "Hits that the requests of the run do not explain: the caches were warm, or prompts share more than the client can count",
     ),
     (
         "tokens since last use",

@@ -10,6 +10,7 @@ pub mod answer;
 mod arrivals;
 pub mod cache_model;
 mod caveats;
+pub mod ceiling;
 pub mod compare;
 mod distribution;
 mod driver;

@@ -114,7 +114,7 @@ impl<E: Env> Progress<E> {
             seconds: now.since(self.began).as_secs(),
             ended,
             requests: *requests,
-            remaining: self.remaining(now, requests.saturating_sub(ended)),
+            remaining: self.remaining(now, requests.saturating_sub(ended), live.sends_until_ms.load(Ordering::Relaxed)),
             failed: self.failed,
             in_flight: sent.saturating_sub(ended),
             requests_per_s: sum(|slot| slot.ended) as f64 / seconds,
@@ -126,13 +126,16 @@ impl<E: Env> Progress<E> {
 }
 
 impl<E: Env> Progress<E> {
-    /// Estimates how long the pass needs for `left` more requests.
-    fn remaining(&self, now: Mono, left: u64) -> Option<Duration> {
+    /// Estimates how long the pass needs for `left` more requests. None is sent after
+    /// `sends_until_ms`, if that is not 0.
+    fn remaining(&self, now: Mono, left: u64, sends_until_ms: u64) -> Option<Duration> {
         let elapsed = now.since(self.began);
         if elapsed < ESTIMATE_AFTER || self.done == 0 {
             return None;
         }
-        Duration::try_from_secs_f64(elapsed.as_secs_f64() * left as f64 / self.done as f64).ok()
+        let estimate = Duration::try_from_secs_f64(elapsed.as_secs_f64() * left as f64 / self.done as f64).ok()?;
+        let limit = Some(Duration::from_millis(sends_until_ms)).filter(|limit| !limit.is_zero());
+        Some(limit.map_or(estimate, |limit| estimate.min(limit.saturating_sub(elapsed))))
     }
 }
 

@@ -87,6 +87,54 @@ fn phases_set_cache_states_and_hits_match_the_server_counters() {
 }
 
 #[test]
+fn ceiling_bounds_what_the_sizes_allow_and_what_was_measured() {
+    let stack = stack();
+    // The conversations exceed L1 (4096 tokens), but not L2.
+    let load = [
+        "--num-clients=8",
+        "--num-rounds=3",
+        "--request-length=300",
+        "--output-length=4",
+        "--request-rate=inf",
+        "--max-parallel=2",
+    ];
+    let folder = tempfile::tempdir().expect("a directory");
+    let page = format!("--html={}", folder.path().join("page.html").display());
+    let run = mcctl(
+        &[
+            &["bench", "multi-turn", "--json", "--yes", "--phases=flush,clear,first"],
+            &load[..],
+            &[&*stack.url, &*stack.master, &*page],
+        ]
+        .concat(),
+    );
+    assert_eq!(run.code, 0, "{run:?}");
+    let report = document(&run);
+    is_as_described(&report);
+    let found = &report["passes"][0]["ceiling"];
+    let count = |path: &str| found.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path}: {found:#}"));
+    let requests = 8 * 3;
+    assert_eq!(
+        (count("/requests"), count("/prompt")),
+        (requests, report["passes"][0]["tokens"]["prompt"].as_u64().unwrap())
+    );
+    let [device, memory, all] = ["device", "memory", "all"].map(|tier| count(&format!("/allowed/{tier}")));
+    assert!(device <= memory && memory <= all && all <= count("/ceiling"), "{found:#}");
+    assert!(device < all && all > 0, "L1 holds less than the conversations: {found:#}");
+    assert!(count("/measured/all") <= count("/ceiling") + 16 * requests, "{found:#}");
+    // L2 has twice the tokens of L1, and a page more.
+    assert_eq!((count("/sizes/device"), count("/sizes/memory")), (4096, 8208));
+    // 64 MiB with 64 bytes per token.
+    assert_eq!(found["sizes"]["storage"], json!({"kind": "tokens", "tokens": 1 << 20}));
+    let missed = ["beyond_sizes", "in_flight", "other"].map(|part| count(&format!("/missed/{part}")));
+    assert_eq!(missed.iter().sum::<u64>(), count("/missed/tokens"));
+    assert_eq!(count("/ceiling") + count("/excess"), count("/measured/all") + count("/missed/tokens"));
+    assert_eq!((&found["approximate"], &found["incomplete"]), (&json!(false), &json!(false)));
+    let page = std::fs::read_to_string(folder.path().join("page.html")).expect("a page");
+    assert!(page.contains("Hit rate and its ceiling") && page.contains("beyond the sizes"));
+}
+
+#[test]
 fn ladder_verifies_four_tiers_with_the_server() {
     let stack = stack();
     let run =

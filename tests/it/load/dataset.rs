@@ -83,6 +83,25 @@ fn bench_generate(args: &[&str]) -> (Run, Vec<Value>) {
     (run, heard.iter().map(|body| serde_json::from_slice(body).expect("JSON")).collect())
 }
 
+#[test]
+fn prompts_without_reuse_have_a_caveat_before_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("requests.jsonl");
+    let row = |start: u32| json!({"messages": [{"role": "user", "content": format!("{}{}", start % 10, "x ".repeat(1000))}], "max_tokens": 1});
+    let path = format!("--dataset-path={}", file.display());
+    let line = ["--dataset-name=openai", &path, "--json"];
+    let rows = |starts: &[u32]| starts.iter().map(|start| format!("{}\n", row(*start))).collect::<String>();
+    std::fs::write(&file, rows(&[1, 2, 3])).expect("disk space");
+    let (run, heard) = bench_chat(&line);
+    assert_eq!((run.code, heard.len()), (0, 3), "{run:?}");
+    let caveat = "so no cache can hit more in one pass";
+    assert!(run.stderr.contains(caveat), "{run:?}");
+    let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert!(report["doubts"].to_string().contains(caveat), "{report}");
+    std::fs::write(&file, rows(&[1, 2, 1])).expect("disk space");
+    assert!(!bench_chat(&line).0.stderr.contains(caveat), "two prompts are the same");
+}
+
 /// Writes a tokenizer whose vocabulary covers the fixtures. Returns its folder and the flag that
 /// selects it.
 fn tokenizer() -> (tempfile::TempDir, String) {

@@ -8,9 +8,11 @@ use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::args::CompareArgs;
 use crate::commands::bench::multi_turn::comparison_plan::ComparisonPlan;
 use crate::commands::bench::multi_turn::comparison_text::summary;
+use crate::commands::bench::multi_turn::report::ceiling;
 use crate::commands::cli::error::Exit;
 use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
 use crate::commands::cli::table::{ReportSection, ReportTable, percent};
+use crate::engine::load::ceiling::HitCeiling;
 use crate::engine::load::compare::{
     CompareOptions, ComparedSides, Comparison, ComparisonVerdict, EndpointComparison, Measure, SELF_COMPARE,
     SideFigures,
@@ -92,6 +94,8 @@ pub(in crate::commands::bench) struct SideReport {
     pub input_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
     pub tokens: TokenTotals,
+    /// The ceiling of the hit rate; `None` if it is unknown.
+    pub ceiling: Option<HitCeiling>,
     /// From the scheduled send time.
     pub ttft: Option<LatencySummary>,
     /// Cumulative distribution of TTFT: milliseconds, and the share of requests at or below.
@@ -110,6 +114,7 @@ impl SideReport {
             input_tokens_per_s: side.per_second(side.tokens.prompt),
             output_tokens_per_s: side.per_second(side.tokens.completion + side.tokens.uncounted),
             tokens: side.tokens,
+            ceiling: side.ceiling.clone(),
             ttft: side.ttft.summary(),
             ttft_distribution: curve.map(|(value, share)| ((ms(value) * 1e3).round() / 1e3, share)).collect(),
         }
@@ -315,6 +320,9 @@ impl ComparisonReport {
             ]);
         }
         section.tables = vec![table, tiers];
+        section
+            .tables
+            .extend(ceiling::of_rows("endpoint", self.sides.iter().map(|side| (&*side.name, side.ceiling.as_ref()))));
         let mut plot = Plot::new("Distribution of TTFT", Axis::log("ms"), Axis::even("% at or below"));
         for (color, side) in self.sides.iter().enumerate() {
             let curve = side.ttft_distribution.iter().map(|(value, share)| (value.max(0.001), share * 100.0));

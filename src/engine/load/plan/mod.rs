@@ -21,6 +21,7 @@ use mcctl_sys::env::Env;
 pub use caches::CacheChange;
 pub use offered::OfferedLoad;
 pub use phases::{Phase, PhaseError, PhasePlan, ProfileCalls};
+pub(crate) use survey::sizes_of;
 pub use survey::{ProbeError, ServerSpeed, Survey, UnknownSizes};
 
 /// The type of a measurement, which determines its schedule and how its passes are analyzed.

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use crate::answer::Dialect;
 use crate::compare::{CacheSizes, ComparedSides, LoadShape};
 use crate::plan::Measurement;
+use crate::server::ServerInfo;
 use crate::session::{LoadEndpoint, Observer, PassId, PassPlan, Session, SessionStep};
 use crate::workload::{Footprint, Synthetic, SyntheticPrompt};
 use crate::{Distribution, Pace, Rules, Seed, TimedRequest};
@@ -151,7 +152,16 @@ fn two_digits(rate: f64) -> f64 {
 async fn cache_sizes<E: Env>(env: &E, side: &LoadEndpoint) -> Result<CacheSizes, UnknownSizes> {
     let server = side.server.as_ref().ok_or(UnknownSizes::NoCalls)?;
     let info = deadline(env, ANSWER_LIMIT, server.info()).await.map_err(|_| UnknownSizes::NoResponse)?;
-    let info = info.ok().flatten();
+    let counters = deadline(env, ANSWER_LIMIT, server.counters(true)).await.ok().flatten();
+    sizes_of(info.ok().flatten().as_ref(), counters.map(|counters| counters.now.host_total))
+}
+
+/// Returns the sizes of all replicas of a server together, from its settings and the L2 size in its
+/// counters.
+///
+/// # Errors
+/// The size of a tier is unknown.
+pub(crate) fn sizes_of(info: Option<&ServerInfo>, host_total: Option<u64>) -> Result<CacheSizes, UnknownSizes> {
     let info = info.ok_or(UnknownSizes::NoDevice)?;
     let replicas = u64::from(info.replicas.max(1));
     let device_tokens = info.device_tokens.ok_or(UnknownSizes::NoDevice)?.saturating_mul(replicas);
@@ -159,9 +169,8 @@ async fn cache_sizes<E: Env>(env: &E, side: &LoadEndpoint) -> Result<CacheSizes,
     if !info.has_host {
         return Ok(CacheSizes { device_tokens, host_tokens: 0, has_storage });
     }
-    let counters = deadline(env, ANSWER_LIMIT, server.counters(true)).await.ok().flatten();
-    let reported = counters.map(|counters| counters.now.host_total).filter(|tokens| *tokens > 0);
     let computed = || info.host_tokens().map(|tokens| tokens.saturating_mul(replicas));
+    let reported = host_total.filter(|tokens| *tokens > 0);
     let host_tokens = reported.or_else(computed).ok_or(UnknownSizes::NoHost)?;
     Ok(CacheSizes { device_tokens, host_tokens, has_storage })
 }

@@ -42,6 +42,10 @@ pub struct ServerInfo {
     /// `write_back`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_policy: Option<String>,
+    /// Bytes of a token in L3; `None` if several ranks share a model, because it is unknown which
+    /// of them store a part of it.
+    #[serde(skip)]
+    pub bytes_per_token: Option<f64>,
 }
 
 impl ServerInfo {
@@ -63,6 +67,10 @@ impl ServerInfo {
             Some(other) => other.clone(),
             None => Value::Null,
         };
+        let is_one_rank = ["tp_size", "pp_size"].iter().all(|name| number(name).is_none_or(|ranks| ranks == 1));
+        let gib = state["memory_usage"]["kvcache"].as_f64().zip(device_tokens);
+        let of_memory = gib.map(|(gib, tokens)| gib * f64::from(1 << 30) / tokens.max(1) as f64);
+        let bytes_per_token = of_memory.or_else(|| document["cost_model"]["bytes_per_token"].as_f64());
         let threshold = more["prefetch_threshold"].as_u64().and_then(|tokens| u32::try_from(tokens).ok());
         Some(ServerInfo {
             version: word("version"),
@@ -78,6 +86,7 @@ impl ServerInfo {
             prefetch_threshold: threshold.unwrap_or(PREFETCH_THRESHOLD).max(page_size.unwrap_or(1)),
             prefetch_policy: word("hicache_storage_prefetch_policy"),
             write_policy: word("hicache_write_policy"),
+            bytes_per_token: bytes_per_token.filter(|bytes| is_one_rank && *bytes > 0.0),
         })
     }
 

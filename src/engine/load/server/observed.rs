@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use crate::ceiling::HitCeiling;
 use crate::measure::expected::Expectation;
 use crate::measure::reuse::ReuseRow;
 use crate::measure::{Tally, TokenTotals};
@@ -105,6 +106,9 @@ pub struct ServerObservation {
     pub agrees: Option<bool>,
     /// Expected and actual hits.
     pub expectation: Option<Expectation>,
+    /// The ceiling of the hit rate. The report of the pass contains it.
+    #[serde(skip)]
+    pub ceiling: Option<HitCeiling>,
     /// Whether expected hits are approximate because prompts were sent as text.
     pub is_near: bool,
     /// Requests with fewer cached tokens than expected.
@@ -303,6 +307,12 @@ impl ServerObservation {
     /// Adds the caveats that follow from the observation. `is_full` is set if more pages were used
     /// than are tracked.
     pub fn judge(&mut self, statistics: Option<&HitStatistics>, is_full: bool) {
+        if let Some(ceiling) = &mut self.ceiling {
+            ceiling.missed.reasons = self.short.reasons.clone();
+            ceiling.missed.unexplained = self.short.unexplained;
+            ceiling.approximate = self.is_near;
+            ceiling.incomplete = is_full;
+        }
         if self.info.as_ref().is_some_and(|info| info.simulator) {
             self.caveats.push(ObservationCaveat::Simulator);
         }

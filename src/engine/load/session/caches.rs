@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::RunStats;
+use crate::ceiling::{HitCeiling, TierReach};
 use crate::measure::Tally;
+use crate::plan::{UnknownSizes, sizes_of};
 use crate::server::observed::{ServerObservation, ShortfallWatcher, agree, compare, timeline};
 use crate::server::{
     CounterHistory, CounterSample, MissingData, ObservationCaveat, ScrapeTrigger, Scraper, ServerInfo,
@@ -28,6 +30,8 @@ pub(super) struct EndpointCaches {
     ended: Option<Mono>,
     /// Data that the server does not provide.
     missing: Vec<MissingData>,
+    /// Sizes of the caches.
+    sizes: Option<Result<TierReach, UnknownSizes>>,
     /// Caveats from control steps, reported with the next pass.
     pub(super) caveats: Vec<ObservationCaveat>,
 }
@@ -76,13 +80,27 @@ impl SessionCaches {
                     Some(page) => caches.book.add_server(at, page, has_storage),
                     None => endpoint.missing.push(MissingData::PageSize),
                 }
-                match deadline(env, ANSWER_LIMIT, server.counters(false)).await {
-                    Ok(Some(_)) => endpoint.watch = Some(Scraper::start(env, server.clone(), EVERY)),
-                    _ => endpoint.missing.push(MissingData::Counters),
+                let counters = deadline(env, ANSWER_LIMIT, server.counters(false)).await.ok().flatten();
+                match &counters {
+                    Some(_) => endpoint.watch = Some(Scraper::start(env, server.clone(), EVERY)),
+                    None => endpoint.missing.push(MissingData::Counters),
                 }
-                if server.has_master() && server.master().await.is_none() {
+                let master = server.master().await;
+                if server.has_master() && master.is_none() {
                     endpoint.missing.push(MissingData::StoreCounters);
                 }
+                let sizes = sizes_of(endpoint.info.as_ref(), counters.map(|counters| counters.now.host_total));
+                let reach = sizes.map(|sizes| {
+                    let info = endpoint.info.as_ref();
+                    let per_token = info.and_then(|info| info.bytes_per_token);
+                    let storage = master.zip(per_token).map(|(master, bytes)| master.capacity_bytes as f64 / bytes);
+                    let policy = info.and_then(|info| info.write_policy.as_deref());
+                    TierReach::of(&sizes, policy, storage.map(|tokens| tokens as u64))
+                });
+                if let Ok(reach) = reach {
+                    caches.book.set_reach(at, reach);
+                }
+                endpoint.sizes = Some(reach);
             }
             caches.endpoints.push(endpoint);
         }
@@ -157,6 +175,8 @@ impl SessionCaches {
             observed.expectation = Some(noted.expectation.clone());
             observed.is_near = noted.is_near;
             observed.reuse = noted.reuse.rows();
+            let sizes = endpoint.sizes.unwrap_or(Err(UnknownSizes::NoCalls));
+            observed.ceiling = HitCeiling::of(&noted.ceiling, sizes);
         }
         observed.judge(noted.as_ref(), is_full);
         Some(observed)

@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::answer::CachedTokens;
 use crate::cache_model::{CacheModel, ExpectedHit, PageHashes};
+use crate::ceiling::{AllowedHits, CeilingCounts, RequestHits, TextUses, TierReach};
 use crate::measure::expected::Expectation;
 use crate::measure::reuse::ReuseHistogram;
 use crate::workload::{LoadWorkload, TurnPrompt, TurnRequest};
@@ -27,15 +28,28 @@ struct InFlightPrompt {
     /// Hash of the prompt, for text prompts.
     name: u64,
     expected: ExpectedHit,
+    /// Hits that the sizes of the caches allow.
+    allowed: AllowedHits,
+    /// For text prompts, the conversation whose beginning should be hit.
+    owner: u64,
 }
 
 /// Cache model and statistics for one server.
 #[derive(Debug)]
 struct ServerModel {
     model: CacheModel,
-    /// Number of tokens in text prompts, and in conversations after their last turn, by hash.
-    lengths: HashMap<u64, u32>,
+    /// Text prompts, and conversations after their last turn, by hash.
+    texts: HashMap<u64, TextUnit>,
+    text_uses: TextUses,
     noted: HitStatistics,
+}
+
+/// A text prompt or a conversation that the server has processed.
+#[derive(Clone, Copy, Debug)]
+struct TextUnit {
+    tokens: u32,
+    /// The conversation that sent it last.
+    owner: u64,
 }
 
 /// Cache-hit statistics for a server's responses.
@@ -45,6 +59,8 @@ pub struct HitStatistics {
     pub expectation: Expectation,
     /// Hits by reuse distance.
     pub reuse: ReuseHistogram,
+    /// Most hits that were possible, and those that the sizes of the caches allow.
+    pub ceiling: CeilingCounts,
     /// Cached tokens that this run had never sent.
     pub warm: u64,
     /// Whether any prompts were text. Expected hits are approximate for text prompts.
@@ -68,7 +84,24 @@ impl CacheModels {
             self.sides.resize_with(target + 1, || None);
         }
         let model = CacheModel::new(page, has_storage);
-        self.sides[target] = Some(ServerModel { model, lengths: HashMap::new(), noted: HitStatistics::default() });
+        self.sides[target] = Some(ServerModel {
+            model,
+            texts: HashMap::new(),
+            text_uses: TextUses::default(),
+            noted: HitStatistics::default(),
+        });
+    }
+
+    /// Sets the sizes of the caches of `target`.
+    pub fn set_reach(&mut self, target: usize, reach: TierReach) {
+        if let Some(Some(side)) = self.sides.get_mut(target) {
+            side.model.set_reach(reach);
+        }
+    }
+
+    /// Returns the sizes of the caches of `target`, if known.
+    pub fn reach(&self, target: usize) -> Option<TierReach> {
+        self.sides.get(target)?.as_ref()?.model.reach()
     }
 
     /// Selects the server for the next requests.
@@ -81,6 +114,7 @@ impl CacheModels {
     pub fn flush(&mut self, target: usize) {
         if let Some(Some(side)) = self.sides.get_mut(target) {
             side.model.flush();
+            side.text_uses.flush(side.model.has_storage());
         }
     }
 
@@ -95,6 +129,7 @@ impl CacheModels {
     pub fn advance(&mut self, target: usize, tokens: u64) {
         if let Some(Some(side)) = self.sides.get_mut(target) {
             side.model.advance(tokens);
+            side.text_uses.advance(tokens);
         }
     }
 
@@ -115,21 +150,28 @@ impl CacheModels {
             TurnPrompt::Ids(ids) => {
                 let mut hashes = PageHashes::new(side.model.page());
                 hashes.extend(ids);
-                let expected = side.model.expected_hit(&hashes);
-                side.model.record_sent(&hashes);
-                InFlightPrompt { name: 0, expected, hashes: Some(hashes) }
+                let (expected, allowed) = side.model.record_sent(&hashes);
+                InFlightPrompt { name: 0, expected, hashes: Some(hashes), allowed, owner: 0 }
             }
             words => {
                 let name = name_of(words);
-                let whole = side.lengths.get(&name).map_or(0, |tokens| side.model.max_cached(*tokens));
-                let itself = side.model.expected_hit_named(name, whole);
                 let conversation = conversation_name(turn.conversation);
-                let before = match side.lengths.get(&conversation) {
-                    Some(tokens) if turn.index > 0 => side.model.expected_hit_named(conversation, *tokens),
+                let known = side.texts.get(&name);
+                let whole = known.map_or(0, |text| side.model.max_cached(text.tokens));
+                let itself = side.model.expected_hit_named(name, whole);
+                let before = match side.texts.get(&conversation) {
+                    Some(text) if turn.index > 0 => side.model.expected_hit_named(conversation, text.tokens),
                     _ => ExpectedHit::default(),
                 };
-                let expected = if itself.tokens >= before.tokens { itself } else { before };
-                InFlightPrompt { hashes: None, name, expected }
+                let (expected, owner) = match known {
+                    Some(text) if itself.tokens >= before.tokens => (itself, text.owner),
+                    _ => (before, conversation),
+                };
+                let allowed = side
+                    .model
+                    .reach()
+                    .map(|reach| side.text_uses.allowed(side.model.page(), reach, owner, expected.tokens));
+                InFlightPrompt { hashes: None, name, expected, allowed: allowed.unwrap_or_default(), owner }
             }
         };
         let tokens = pending.expected.tokens;
@@ -145,6 +187,13 @@ impl CacheModels {
         let expected = &pending.expected;
         side.noted.reuse.add(&expected.parts, device, host, storage, somewhere);
         side.noted.expectation.add(turn.index, answer.prompt_tokens.unwrap_or(0), expected.tokens, cached);
+        side.noted.ceiling.add(&RequestHits {
+            prompt: answer.prompt_tokens.unwrap_or(0),
+            possible: expected.possible,
+            expected: expected.tokens,
+            allowed: side.model.reach().map(|_| pending.allowed),
+            measured: [device, host, storage, somewhere],
+        });
         side.noted.is_near |= pending.hashes.is_none();
         // It is unknown which parts of text prompts are shared (templates, system prompts).
         if turn.index == 0 && pending.hashes.is_some() {
@@ -161,14 +210,15 @@ impl CacheModels {
             }
             None => {
                 let Some(prompt) = answer.prompt_tokens else { return };
-                if side.lengths.len() < TEXTS_MAX {
-                    side.lengths.insert(pending.name, prompt);
-                    side.lengths.insert(
-                        conversation_name(turn.conversation),
-                        prompt.saturating_add(completion).saturating_sub(1),
-                    );
+                if side.texts.len() < TEXTS_MAX {
+                    let conversation = conversation_name(turn.conversation);
+                    let tokens = prompt.saturating_add(completion).saturating_sub(1);
+                    let shared = u64::from(pending.expected.tokens);
+                    side.texts.insert(pending.name, TextUnit { tokens: prompt, owner: conversation });
+                    side.texts.insert(conversation, TextUnit { tokens, owner: conversation });
+                    side.text_uses.record(conversation, u64::from(tokens), pending.owner, shared);
                     side.model.record_answer_named(pending.name, u64::from(prompt) + u64::from(completion));
-                    side.model.record_answer_named(conversation_name(turn.conversation), 0);
+                    side.model.record_answer_named(conversation, 0);
                 }
             }
         }

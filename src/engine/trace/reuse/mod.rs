@@ -23,13 +23,13 @@ mod tiers;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::reuse::fenwick::Fenwick;
 use crate::reuse::histogram::DistanceHistogram;
 use crate::reuse::sample::SampleGroup;
 use crate::reuse::selective::SelectiveWrites;
 use crate::{SessionId, Trace, TracePrompt, TraceRequest};
 
 pub use curve::HitCurve;
+pub use fenwick::Fenwick;
 pub use tiers::{TierCurves, TierHits, TierSizes, WritePolicy};
 
 /// A hasher for prefix keys, which are already well distributed.

@@ -16,8 +16,8 @@ use crate::engine::load::workload::dataset::{
     SharedPrefix, random_ids, random_texts, random_words, shared_prefix,
 };
 use crate::engine::load::workload::{
-    AnnotatedWorkload, ChatTemplate, Conversation, PromptForm, Replay, RowError, TOKENS_PER_WORD, TextGenerator,
-    Tokenizer, TurnContent,
+    AnnotatedWorkload, ChatTemplate, Conversation, PlannedReuse, PromptForm, Replay, RowError, TOKENS_PER_WORD,
+    TextGenerator, Tokenizer, TurnContent,
 };
 use crate::engine::load::{ReadyOrder, Rules, Seed};
 use crate::engine::trace::{self, TimeUnit, TraceCaveat, TraceRefusal};
@@ -332,6 +332,9 @@ impl DatasetArgs {
         if self.count_prompts {
             let turns = conversations.iter_mut().flat_map(|conversation| &mut conversation.turns);
             turns.for_each(|turn| turn.count(tokenizer.as_deref()));
+        }
+        if !notes.contains(&DatasetCaveat::NoReuse.to_string()) {
+            notes.extend(PlannedReuse::of(&conversations).caveat().map(|caveat| caveat.to_string()));
         }
         let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
         let is_made = turns().all(|turn| matches!(turn.content, TurnContent::Made(_)));

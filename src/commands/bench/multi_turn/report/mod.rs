@@ -4,6 +4,7 @@
 //! Optional parts are an `Option`. The text report and the HTML page render the same sections.
 
 mod caches;
+pub(super) mod ceiling;
 mod identity;
 mod pass;
 mod sources;
@@ -195,6 +196,7 @@ impl RunReport {
         }
         for pass in self.passes.iter().filter(|pass| !together || !pass.failures.is_empty()) {
             sections.extend(view::pass(pass, self.run.seed));
+            sections.extend(pass.ceiling.as_ref().map(ceiling::section));
             sections.push(pass.sources.section());
             sections.push(view::over_time_section(pass));
             sections.extend(pass.server.as_ref().map(caches::section));

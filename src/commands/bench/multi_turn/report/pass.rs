@@ -8,6 +8,7 @@ use crate::commands::bench::caveat::BenchCaveat;
 use crate::commands::bench::multi_turn::goals::GoalsReport;
 use crate::commands::bench::multi_turn::report::ms;
 use crate::commands::bench::multi_turn::report::sources::SourcesReport;
+use crate::engine::load::ceiling::HitCeiling;
 use crate::engine::load::measure::interactivity::InteractivityReport;
 use crate::engine::load::measure::series::{Bucket, TimeSeries};
 use crate::engine::load::measure::{TokenTotals, TurnStats};
@@ -37,6 +38,8 @@ pub(in crate::commands::bench) struct PassReport {
     pub input_tokens_per_s: f64,
     pub output_tokens_per_s: f64,
     pub tokens: TokenTotals,
+    /// The ceiling of the hit rate; `None` if it is unknown.
+    pub ceiling: Option<HitCeiling>,
     /// Time from the scheduled send time to the first token.
     pub ttft: Option<LatencySummary>,
     /// Time from the last byte of the request to the first token.
@@ -195,6 +198,7 @@ impl PassReport {
             input_tokens_per_s: per_second(all.tokens.prompt),
             output_tokens_per_s: per_second(all.tokens.completion + all.tokens.uncounted),
             tokens: all.tokens,
+            ceiling: pass.observed.as_ref().and_then(|observed| observed.ceiling.clone()),
             ttft: all.ttft.summary(),
             ttft_from_send: tally.ttft_from_send.summary(),
             itl: ran.gaps.summary(),

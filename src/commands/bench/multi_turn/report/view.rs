@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::commands::bench::multi_turn::report::ceiling;
 use crate::commands::bench::multi_turn::report::pass::{PassReport, SeriesReport, TurnRow};
 use crate::commands::cli::svg::{Axis, Plot, PlotSeries};
 use crate::commands::cli::table::{ReportSection, ReportTable, percent, truncated};
@@ -52,6 +53,10 @@ pub(super) fn overview(passes: &[PassReport]) -> ReportSection {
             table.row(sum.row(truncated(&name, 28)));
         }
         tables.push(table);
+    } else {
+        let labels: Vec<String> = passes.iter().map(|pass| truncated(&pass.label(), 28)).collect();
+        let rows = labels.iter().zip(passes).map(|(label, pass)| (label.as_str(), pass.ceiling.as_ref()));
+        tables.extend(ceiling::of_rows("pass", rows));
     }
     ReportSection { tables, ..ReportSection::new("Passes") }
 }
@@ -134,7 +139,9 @@ pub(super) fn answer(passes: &[PassReport]) -> Vec<String> {
                 mean(&pass.itl),
                 mean(&pass.e2e)
             ));
-            answer.push(cache_hits("Cache hits", &pass.tokens));
+            let hits = cache_hits("Cache hits", &pass.tokens);
+            let ceiling = pass.ceiling.as_ref().map(|found| format!("; {}", ceiling::summary(found)));
+            answer.push(hits + &ceiling.unwrap_or_default());
         }
         _ => {
             let last = passes.iter().rev().take(2).rev();

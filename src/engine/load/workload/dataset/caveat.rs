@@ -19,6 +19,12 @@ pub enum DatasetCaveat {
         "the dataset has times and lengths only: no prompt shares a prefix with another one, so caches are not measured"
     )]
     NoReuse,
+    /// `part`: the number of examined requests, if there are more.
+    #[error(
+        "{} share at most {percent:.1} % of their tokens with other prompts, so no cache can hit more in one pass",
+        .part.map_or("the prompts".to_owned(), |requests| format!("the first {requests} prompts"))
+    )]
+    LittleReuse { percent: f64, part: Option<usize> },
 }
 
 impl From<TraceCaveat> for DatasetCaveat {
