@@ -82,7 +82,7 @@ const STORE_COMMANDS: &[(&str, &[&str])] = &[
 ];
 
 /// Commands that need an inference server, whose document has its own test in `load`.
-const SERVER_COMMANDS: &[&str] = &["bench multi-turn", "bench serving", "bench compare", "bench ladder"];
+const SERVER_COMMANDS: &[&str] = &["bench multi-turn", "bench serving", "bench compare", "bench ladder", "bench verify"];
 
 #[test]
 fn a_success_prints_its_document() {
@@ -156,6 +156,7 @@ fn each_kind_of_failure_has_its_name() {
         (&["bench", "multi-turn", "--url=http://127.0.0.1:1"], "unreachable", 3),
         (&["bench", "serving", "--base-url=http://127.0.0.1:1", "--ready-check-timeout-sec=0"], "unreachable", 3),
         (&["bench", "ladder", "--url=http://127.0.0.1:1", "--yes"], "unreachable", 3),
+        (&["bench", "verify", "--url=http://127.0.0.1:1", "--yes"], "unreachable", 3),
         (&["bench", "compare", "http://127.0.0.1:1", "http://127.0.0.1:1", "--yes"], "unreachable", 3),
         (&["size-hugepages", "/nonexistent.toml"], "usage", 2),
         (&["size-hugepages", "--trace=/nonexistent"], "usage", 2),

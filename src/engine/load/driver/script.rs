@@ -11,7 +11,8 @@ pub struct Script {
     pub think: Vec<Duration>,
     /// Recorded time of each turn, for [`Pace::Recorded`](super::Pace::Recorded).
     pub at: Vec<Duration>,
-    /// Where the conversation belongs in its session, for [`Pace::Sessions`](super::Pace::Sessions).
+    /// Where the conversation belongs in its session, for
+    /// [`Pace::Sessions`](super::Pace::Sessions).
     /// `None`: it is a session of its own.
     pub place: Option<Box<SessionPlace>>,
     /// Whether each turn is an entire prompt, which does not depend on the response before it.
