@@ -82,7 +82,8 @@ const STORE_COMMANDS: &[(&str, &[&str])] = &[
 ];
 
 /// Commands that need an inference server, whose document has its own test in `load`.
-const SERVER_COMMANDS: &[&str] = &["bench multi-turn", "bench serving", "bench compare", "bench ladder", "bench verify"];
+const SERVER_COMMANDS: &[&str] =
+    &["bench multi-turn", "bench serving", "bench compare", "bench ladder", "bench verify"];
 
 #[test]
 fn a_success_prints_its_document() {
