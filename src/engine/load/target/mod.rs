@@ -164,8 +164,15 @@ impl ExchangeOutcome {
     pub fn is_context_overflow(&self) -> bool {
         let (ExchangeOutcome::Status { message, .. } | ExchangeOutcome::Refused(message)) = self else { return false };
         let message = message.to_ascii_lowercase();
-        let words =
-            ["context length", "context window", "maximum allowed length", "max_model_len", "maximum model length"];
+        let words = [
+            "context length",
+            "context_length",
+            "maximum context",
+            "context window",
+            "prompt is too long",
+            "maximum allowed length",
+            "maximum model length",
+        ];
         words.iter().any(|words| message.contains(words))
     }
 
