@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::command::{bench, quick};
+use super::server::Behaviour;
 use crate::cli::{Run, mcctl};
 
 fn weka() -> String {
@@ -93,6 +94,18 @@ fn the_report_says_which_rules_of_agentx_were_not_followed() {
     );
     let (other, _) = replay(&["--live-sessions=2"]);
     assert!(document(&other)["scenario"].is_null());
+}
+
+#[test]
+fn a_prompt_beyond_the_context_ends_its_conversation_and_other_failures_do_not() {
+    let sent = |message: &'static str| {
+        let behaviour = move |request: usize| if request == 0 { Behaviour::Status(400, message) } else { quick(request) };
+        let (run, heard) = bench(behaviour, &["--dataset-name=trace", &weka(), "--json", "--live-sessions=1"]);
+        (run.code, heard.len())
+    };
+    // The agent's second request is dropped. Its subagent and the other session go on.
+    assert_eq!(sent("This model's maximum context length is 100 tokens."), (1, 3));
+    assert_eq!(sent("busy"), (1, 4));
 }
 
 #[test]

@@ -257,3 +257,27 @@ impl Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod outcome_tests {
+    use super::*;
+
+    #[test]
+    fn context_overflows_are_recognized_by_the_words_of_servers() {
+        let status =
+            |message: &str| ExchangeOutcome::Status { status: 400, message: message.to_owned(), retry_after: None };
+        for message in [
+            // SGLang, vLLM, and others.
+            "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+            "Requested token count exceeds the model's maximum context length of 4096 tokens.",
+            "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
+            "{\"code\":\"context_length_exceeded\"}",
+            "Prompt is too long",
+        ] {
+            assert!(status(message).is_context_overflow(), "{message}");
+            assert!(ExchangeOutcome::Refused(message.to_owned()).is_context_overflow());
+        }
+        assert!(!status("max_tokens must be at least 1").is_context_overflow());
+        assert!(!ExchangeOutcome::Broken("context length".to_owned()).is_context_overflow());
+    }
+}
