@@ -99,7 +99,8 @@ fn the_report_says_which_rules_of_agentx_were_not_followed() {
 #[test]
 fn a_prompt_beyond_the_context_ends_its_conversation_and_other_failures_do_not() {
     let sent = |message: &'static str| {
-        let behaviour = move |request: usize| if request == 0 { Behaviour::Status(400, message) } else { quick(request) };
+        let behaviour =
+            move |request: usize| if request == 0 { Behaviour::Status(400, message) } else { quick(request) };
         let (run, heard) = bench(behaviour, &["--dataset-name=trace", &weka(), "--json", "--live-sessions=1"]);
         (run.code, heard.len())
     };

@@ -265,4 +265,9 @@ fn unusable_flags_are_named_before_anything_is_sent() {
         assert!(run.code == 2 || run.code == 3, "{case:?} {run:?}");
         assert!(run.stdout.is_empty(), "{run:?}");
     }
+    let run = mcctl(&["bench", "verify", "--url=http://127.0.0.1:9", "--yes", "--http2", "--retry-busy=1"]);
+    for flag in ["--http2", "--retry-busy"] {
+        assert!(run.stderr.contains(&format!("{flag} has no effect")), "{run:?}");
+    }
+    assert!(!run.stderr.contains("--ready-check-timeout-sec"), "{run:?}");
 }

@@ -195,7 +195,7 @@ mod tests {
     use crate::workload::ChatRole;
 
     fn alone(turns: Vec<PlannedTurn>) -> Conversation {
-        Conversation { turns, routing_key: None }
+        Conversation::new(turns)
     }
 
     fn made(spans: &[(u64, u32)]) -> PlannedTurn {
