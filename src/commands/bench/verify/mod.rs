@@ -18,6 +18,7 @@ use crate::commands::bench::multi_turn::negative_numbers_are_values;
 use crate::commands::bench::multi_turn::preflight::unreachable;
 use crate::commands::bench::report_files::ReportFileArgs;
 use crate::commands::bench::verify::caveat::VerifyCaveat;
+use crate::commands::bench::verify::planned::PROMPTS_MAX;
 use crate::commands::bench::verify::progress::VerifyProgress;
 use crate::commands::bench::verify::report::VerifyReport;
 use crate::commands::cli::args as values;
@@ -29,7 +30,7 @@ use crate::commands::cli::table;
 use crate::engine::env::{RealEnv, wall_clock};
 use crate::engine::load::plan::check_all_reachable;
 use crate::engine::load::server::{ServerClient, ServerInfo};
-use crate::engine::load::verify::{SampleSize, VerifiedEndpoint, VerifyPass, VerifyRun, VerifyStepError};
+use crate::engine::load::verify::{VerifiedEndpoint, VerifyPass, VerifyRun, VerifyStepError};
 
 /// Checks whether cache hits change the answers of a server.
 #[derive(Clone, Debug, clap::Args)]

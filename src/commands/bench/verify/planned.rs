@@ -17,7 +17,7 @@ const PAGE_DEFAULT: u32 = 16;
 /// Largest page size, as for `--page-size`.
 const PAGE_MAX: u32 = 1 << 20;
 /// Maximum number of prompts.
-const PROMPTS_MAX: u32 = 100_000;
+pub(super) const PROMPTS_MAX: u32 = 100_000;
 
 impl Args {
     /// Returns the flags that are set and have no effect. The requests of a check are not load.
