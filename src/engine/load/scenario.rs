@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn each_rule_can_be_broken() {
         assert_eq!(broken(&valid()), [""; 0]);
-        let cases: [(&str, fn(&mut ScenarioRun)); 12] = [
+        type Change = fn(&mut ScenarioRun);
+        let cases: [(&str, Change); 12] = [
             ("session_trees", |run| run.has_session_trees = false),
             ("live_sessions", |run| run.live_sessions = None),
             ("session_start", |run| run.starts_midway = false),
