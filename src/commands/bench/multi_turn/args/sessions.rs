@@ -51,8 +51,8 @@ pub struct SessionArgs {
     /// Begin each prompt of a session with 8 tokens that no other session has
     #[arg(long, value_enum, default_value = "none", value_name = "KIND")]
     pub unique_prefix: UniquePrefix,
-    /// Maximum delay between the end of a request and the start of the next one [default: as
-    /// recorded]
+    /// Maximum delay between the end of a request and the start of the next one, e.g. 30s [default:
+    /// as recorded]
     #[arg(long, value_name = "TIME", value_parser = TimeParser::any())]
     pub idle_max: Option<Duration>,
     /// Number of GPUs of the server, for the throughput per GPU
