@@ -98,15 +98,19 @@ fn the_report_says_which_rules_of_agentx_were_not_followed() {
 
 #[test]
 fn a_prompt_beyond_the_context_ends_its_conversation_and_other_failures_do_not() {
-    let sent = |message: &'static str| {
-        let behaviour =
-            move |request: usize| if request == 0 { Behaviour::Status(400, message) } else { quick(request) };
+    let sent = |first: Behaviour| {
+        let first = std::sync::Mutex::new(Some(first));
+        let behaviour = move |request: usize| {
+            let first = first.lock().expect("lock is not poisoned").take_if(|_| request == 0);
+            first.unwrap_or_else(|| quick(request))
+        };
         let (run, heard) = bench(behaviour, &["--dataset-name=trace", &weka(), "--json", "--live-sessions=1"]);
         (run.code, heard.len())
     };
-    // The agent's second request is dropped. Its subagent and the other session go on.
-    assert_eq!(sent("This model's maximum context length is 100 tokens."), (1, 3));
-    assert_eq!(sent("busy"), (1, 4));
+    // "the prompt is too long": the agent's second request is dropped. Its subagent and the other
+    // session go on.
+    assert_eq!(sent(Behaviour::ErrorInStream), (1, 3));
+    assert_eq!(sent(Behaviour::CloseMidStream), (1, 4));
 }
 
 #[test]
