@@ -17,7 +17,7 @@ pub enum Preset {
     /// 16 tokens
     HicacheBlogA10,
     /// AgentX: recorded sessions of agents (--dataset-path), with --live-sessions N and --seed.
-    /// The report says whether the run has followed the rules
+    /// The report lists the rules and whether the run followed them
     Agentx,
 }
 

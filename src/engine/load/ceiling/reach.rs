@@ -1,4 +1,5 @@
-//! How far back the tiers of a server reach, in tokens.
+//! The sizes of a server's tiers. A tier of N tokens holds what was used within the last N distinct
+//! tokens.
 
 use serde::Serialize;
 

@@ -20,7 +20,7 @@ pub(super) struct MidwaySessions {
 /// Lets `live` sessions start at a random point. They are followed by all sessions from their
 /// beginning, those that did not start yet first.
 pub(super) fn start_midway(conversations: Vec<Conversation>, live: usize, seed: Seed) -> MidwaySessions {
-    let sessions = split(conversations);
+    let sessions = Conversation::sessions(conversations);
     let mut midway = MidwaySessions::default();
     if sessions.is_empty() {
         return midway;
@@ -36,19 +36,6 @@ pub(super) fn start_midway(conversations: Vec<Conversation>, live: usize, seed: 
     let all = sessions[next..].iter().chain(&sessions[..next]);
     midway.conversations.extend(all.flatten().cloned());
     midway
-}
-
-/// Splits conversations into sessions.
-fn split(conversations: Vec<Conversation>) -> Vec<Vec<Conversation>> {
-    let mut sessions: Vec<Vec<Conversation>> = Vec::new();
-    for conversation in conversations {
-        let continues = conversation.place.as_ref().is_some_and(|place| place.index > 0);
-        match sessions.last_mut().filter(|_| continues) {
-            Some(session) => session.push(conversation),
-            None => sessions.push(vec![conversation]),
-        }
-    }
-    sessions
 }
 
 /// Returns what is left of a session after `ratio` of its life, and for each of its conversations

@@ -30,6 +30,23 @@ impl Conversation {
     pub fn new(turns: Vec<PlannedTurn>) -> Conversation {
         Conversation { turns, routing_key: None, place: None }
     }
+
+    /// Returns whether the conversation belongs to the session of the one before it.
+    pub(super) fn continues_session(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.index > 0)
+    }
+
+    /// Groups conversations by session.
+    pub(super) fn sessions(conversations: Vec<Conversation>) -> Vec<Vec<Conversation>> {
+        let mut sessions: Vec<Vec<Conversation>> = Vec::new();
+        for conversation in conversations {
+            match sessions.last_mut().filter(|_| conversation.continues_session()) {
+                Some(session) => session.push(conversation),
+                None => sessions.push(vec![conversation]),
+            }
+        }
+        sessions
+    }
 }
 
 /// A turn in a planned conversation.
@@ -169,8 +186,7 @@ impl Replay {
         self.sessions = (0..)
             .zip(self.conversations.iter())
             .map(|(at, conversation)| {
-                let continues = conversation.place.as_ref().is_some_and(|place| place.index > 0);
-                session += u64::from(at > 0 && !continues);
+                session += u64::from(at > 0 && !conversation.continues_session());
                 session
             })
             .collect();

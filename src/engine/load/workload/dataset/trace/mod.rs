@@ -162,7 +162,7 @@ fn choose_reader(
 fn assemble(mut conversations: Vec<Conversation>, reading: TraceReading<'_>) -> Dataset {
     let TraceReading { options, rows, skipped, first_bad, mut caveats, unused, .. } = reading;
     conversations.retain(|conversation| !conversation.turns.is_empty());
-    let mut sessions = sessions(conversations);
+    let mut sessions = Conversation::sessions(conversations);
     // Not all traces are sorted by time.
     let start = |session: &Vec<Conversation>| session.first().and_then(|first| first.turns[0].at);
     sessions.sort_by_key(start);
@@ -188,19 +188,6 @@ fn assemble(mut conversations: Vec<Conversation>, reading: TraceReading<'_>) -> 
         estimated: options.context.is_some() && options.tokenizer.is_none(),
         caveats,
     }
-}
-
-/// Groups the conversations by session.
-fn sessions(conversations: Vec<Conversation>) -> Vec<Vec<Conversation>> {
-    let mut sessions: Vec<Vec<Conversation>> = Vec::new();
-    for conversation in conversations {
-        let continues = conversation.place.as_ref().is_some_and(|place| place.index > 0);
-        match sessions.last_mut().filter(|_| continues) {
-            Some(session) => session.push(conversation),
-            None => sessions.push(vec![conversation]),
-        }
-    }
-    sessions
 }
 
 /// Repeats each recorded prompt `rounds` times. Each repetition follows the responses so far, and
