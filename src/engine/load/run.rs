@@ -11,6 +11,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc;
 
 use crate::answer::TokenArrival;
+use crate::ceiling::PossibleHits;
 use crate::target::{ARRIVALS_MAX, EncodedRequest, Exchange, ExchangeOutcome, HttpConnectionPool, LoadTarget};
 use crate::workload::LoadWorkload;
 use crate::{Driver, DueRequest, LatencyHistogram, Turn};
@@ -28,8 +29,8 @@ pub struct TimedRequest {
     /// Any further delay is generator lag.
     pub eligible_at: Duration,
     pub max_tokens: u32,
-    /// Prompt tokens that should have been cached, if known.
-    pub expected: Option<u32>,
+    /// Prompt tokens that could have been cached, if known.
+    pub possible: Option<PossibleHits>,
     /// Tokens that this turn adds to the prompt, as counted by the client. `None` if not counted.
     pub own_tokens: Option<u32>,
     pub exchange: Exchange,
@@ -283,7 +284,7 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
                 driver.stop();
             }
             ready.extend(driver.due(now).into_iter().map(|start| PreparedRequest::of(start, workload, &shared.pool)));
-            for PreparedRequest { start, max_tokens, expected, own_tokens, request } in ready.drain(..) {
+            for PreparedRequest { start, max_tokens, possible, own_tokens, request } in ready.drain(..) {
                 let DueRequest { turn, planned, eligible_at } = start;
                 shared.live.sent.fetch_add(1, Ordering::Relaxed);
                 let shared = Arc::clone(&shared);
@@ -296,7 +297,7 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
                         planned,
                         eligible_at,
                         max_tokens,
-                        expected,
+                        possible,
                         own_tokens,
                         exchange,
                     });
@@ -362,7 +363,7 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
 struct PreparedRequest {
     start: DueRequest,
     max_tokens: u32,
-    expected: Option<u32>,
+    possible: Option<PossibleHits>,
     own_tokens: Option<u32>,
     request: EncodedRequest,
 }
@@ -377,7 +378,7 @@ impl PreparedRequest {
         PreparedRequest {
             start,
             max_tokens: ask.max_tokens,
-            expected: ask.expected,
+            possible: ask.possible,
             own_tokens: ask.own_tokens,
             request: pool.target().encode(&ask),
         }

@@ -100,11 +100,12 @@ fn ceiling_bounds_what_the_sizes_allow_and_what_was_measured() {
     ];
     let folder = tempfile::tempdir().expect("a directory");
     let page = format!("--html={}", folder.path().join("page.html").display());
+    let records = format!("--records={}", folder.path().join("records.jsonl").display());
     let run = mcctl(
         &[
             &["bench", "multi-turn", "--json", "--yes", "--phases=flush,clear,first"],
             &load[..],
-            &[&*stack.url, &*stack.master, &*page],
+            &[&*stack.url, &*stack.master, &*page, &*records],
         ]
         .concat(),
     );
@@ -130,6 +131,10 @@ fn ceiling_bounds_what_the_sizes_allow_and_what_was_measured() {
     assert_eq!(missed.iter().sum::<u64>(), count("/missed/tokens"));
     assert_eq!(count("/ceiling") + count("/excess"), count("/measured/all") + count("/missed/tokens"));
     assert_eq!((&found["approximate"], &found["incomplete"]), (&json!(false), &json!(false)));
+    let records = std::fs::read_to_string(folder.path().join("records.jsonl")).expect("records");
+    let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let sum = |key: &str| records.iter().filter_map(|record| record[key].as_u64()).sum::<u64>();
+    assert_eq!((sum("ceiling_tokens"), sum("allowed_tokens")), (count("/ceiling"), all));
     let page = std::fs::read_to_string(folder.path().join("page.html")).expect("a page");
     assert!(page.contains("Hit rate and its ceiling") && page.contains("beyond the sizes"));
 }

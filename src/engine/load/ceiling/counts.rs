@@ -22,6 +22,18 @@ pub struct RequestHits {
     pub measured: [u32; 4],
 }
 
+/// The hits that were possible in a request when it was sent, in prompt tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PossibleHits {
+    /// In a cache of unlimited size, with the tokens that were still being computed for other
+    /// requests.
+    pub ceiling: u32,
+    /// `ceiling` without the tokens that were still being computed.
+    pub expected: u32,
+    /// In caches of the server's sizes; `None` if the sizes are unknown.
+    pub allowed: Option<u32>,
+}
+
 /// Sums over the requests of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CeilingCounts {

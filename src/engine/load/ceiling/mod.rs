@@ -14,7 +14,7 @@ mod reach;
 mod text;
 
 pub use allowed::{AllowedHits, PrefixWalk, UsedRun};
-pub use counts::{CeilingCounts, HitCeiling, HitShares, MeasuredHits, MissedHits, RequestHits};
+pub use counts::{CeilingCounts, HitCeiling, HitShares, MeasuredHits, MissedHits, PossibleHits, RequestHits};
 pub use order::UseOrder;
 pub use reach::{StorageReach, TierReach};
 pub use text::TextUses;

@@ -34,7 +34,7 @@ fn record(turn: Turn, ttft: f64, gap: f64) -> TimedRequest {
         planned: Duration::ZERO,
         eligible_at: Duration::ZERO,
         max_tokens: 8,
-        expected: None,
+        possible: None,
         own_tokens: None,
         exchange: Exchange {
             wrote: ms(0.1),

@@ -84,7 +84,7 @@ mod tests {
             planned: Duration::ZERO,
             eligible_at: Duration::ZERO,
             max_tokens: 10,
-            expected: None,
+            possible: None,
             own_tokens: None,
             exchange: Exchange::without_connection(Duration::ZERO, end, String::new()),
         }

@@ -246,7 +246,7 @@ mod tests {
             planned: ms(10),
             eligible_at: ms(10),
             max_tokens: 5,
-            expected: None,
+            possible: None,
             own_tokens: None,
             exchange,
         }

@@ -210,7 +210,7 @@ mod tests {
             planned: wrote,
             eligible_at: wrote,
             max_tokens: 100,
-            expected: None,
+            possible: None,
             own_tokens: None,
             exchange,
         }

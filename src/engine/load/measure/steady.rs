@@ -260,7 +260,7 @@ mod tests {
             planned: ms(wrote),
             eligible_at: ms(wrote),
             max_tokens: tokens,
-            expected: None,
+            possible: None,
             own_tokens: None,
             exchange: Exchange {
                 wrote: ms(wrote),

@@ -205,9 +205,10 @@ impl ShortfallWatcher {
     pub fn add(&mut self, record: &TimedRequest) -> bool {
         let end = record.exchange.end;
         let before = self.ends.insert(record.turn.conversation, end);
-        let (Some(expected), Some(prompt)) = (record.expected, record.exchange.answer.prompt_tokens) else {
+        let (Some(possible), Some(prompt)) = (record.possible, record.exchange.answer.prompt_tokens) else {
             return false;
         };
+        let expected = possible.expected;
         let cached = record.exchange.answer.cached.clone().unwrap_or_default();
         let actual = record.exchange.answer.cached_in_all();
         if record.exchange.outcome != ExchangeOutcome::Ok || actual >= expected {
@@ -374,6 +375,7 @@ pub fn timeline(ring: &CounterHistory, started: Mono, ended: Mono) -> Vec<Timeli
 mod tests {
     use super::*;
     use crate::answer::{CachedTokens, ModelAnswer};
+    use crate::ceiling::PossibleHits;
     use crate::server::CounterSample;
     use crate::target::Exchange;
 
@@ -394,7 +396,7 @@ mod tests {
             planned: Duration::ZERO,
             eligible_at: Duration::ZERO,
             max_tokens: 5,
-            expected: Some(expected),
+            possible: Some(PossibleHits { ceiling: expected, expected, allowed: None }),
             own_tokens: None,
             exchange,
         }

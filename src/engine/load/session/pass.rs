@@ -68,7 +68,7 @@ impl Figure {
             host: cached.host,
             storage: cached.storage,
             cached: answer.cached_in_all(),
-            expected: record.expected,
+            expected: record.possible.map(|possible| possible.expected),
         }
     }
 }

@@ -88,7 +88,7 @@ mod tests {
             planned: end,
             eligible_at: end,
             max_tokens: 1,
-            expected: None,
+            possible: None,
             own_tokens: None,
             exchange,
         }

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::answer::CachedTokens;
 use crate::cache_model::{CacheModel, ExpectedHit, PageHashes};
-use crate::ceiling::{AllowedHits, CeilingCounts, RequestHits, TextUses, TierReach};
+use crate::ceiling::{AllowedHits, CeilingCounts, PossibleHits, RequestHits, TextUses, TierReach};
 use crate::measure::expected::Expectation;
 use crate::measure::reuse::ReuseHistogram;
 use crate::workload::{LoadWorkload, TurnPrompt, TurnRequest};
@@ -144,7 +144,7 @@ impl CacheModels {
         self.sides.get(target).is_some_and(|side| side.as_ref().is_some_and(|side| side.model.is_full()))
     }
 
-    fn on_request(&mut self, turn: Turn, ask: &TurnRequest) -> Option<u32> {
+    fn on_request(&mut self, turn: Turn, ask: &TurnRequest) -> Option<PossibleHits> {
         let side = self.sides.get_mut(self.on)?.as_mut()?;
         let pending = match &ask.prompt {
             TurnPrompt::Ids(ids) => {
@@ -174,9 +174,13 @@ impl CacheModels {
                 InFlightPrompt { hashes: None, name, expected, allowed: allowed.unwrap_or_default(), owner }
             }
         };
-        let tokens = pending.expected.tokens;
+        let possible = PossibleHits {
+            ceiling: pending.expected.possible,
+            expected: pending.expected.tokens,
+            allowed: side.model.reach().map(|_| u32::try_from(pending.allowed.all).unwrap_or(u32::MAX)),
+        };
         self.pending.insert(turn.conversation, pending);
-        Some(tokens)
+        Some(possible)
     }
 
     fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
@@ -258,7 +262,7 @@ impl<W: LoadWorkload + ?Sized> LoadWorkload for WithExpectedHits<'_, W> {
 
     fn request(&mut self, turn: Turn) -> TurnRequest {
         let mut ask = self.inner.request(turn);
-        ask.expected = self.book.on_request(turn, &ask);
+        ask.possible = self.book.on_request(turn, &ask);
         ask
     }
 
@@ -303,17 +307,22 @@ mod tests {
         }
     }
 
+    /// Returns the expected hits of a request.
+    fn expected(request: TurnRequest) -> Option<u32> {
+        request.possible.map(|possible| possible.expected)
+    }
+
     #[test]
     fn turn_expects_its_history_in_whole_pages() {
         let mut inner = made(SyntheticPrompt::Ids { vocabulary: 30_000 });
         let mut book = CacheModels::default();
         book.add_server(0, PAGE, false);
         let mut asked = WithExpectedHits::new(&mut inner, &mut book);
-        assert_eq!(asked.request(turn(0, 0)).expected, Some(0));
+        assert_eq!(expected(asked.request(turn(0, 0))), Some(0));
         asked.on_response(turn(0, 0), &answer(40, 0));
         // 40 prompt tokens and 10 output tokens, of which the last is not cached: 49 tokens, or
         // three pages.
-        assert_eq!(asked.request(turn(0, 1)).expected, Some(48));
+        assert_eq!(expected(asked.request(turn(0, 1))), Some(48));
         asked.on_response(turn(0, 1), &answer(90, 32));
         asked.on_conversation_end(turn(0, 1));
         let noted = book.take_statistics(0).expect("tracked");
@@ -330,7 +339,7 @@ mod tests {
         book.add_server(0, PAGE, true);
         let mut again = |book: &mut CacheModels| {
             let mut asked = WithExpectedHits::new(&mut inner, book);
-            let expected = asked.request(turn(0, 0)).expected;
+            let expected = expected(asked.request(turn(0, 0)));
             asked.on_response(turn(0, 0), &answer(40, 0));
             asked.on_conversation_end(turn(0, 0));
             expected
@@ -363,11 +372,11 @@ mod tests {
         let mut book = CacheModels::default();
         book.add_server(0, PAGE, false);
         let mut asked = WithExpectedHits::new(&mut inner, &mut book);
-        assert_eq!(asked.request(turn(1, 0)).expected, Some(0));
+        assert_eq!(expected(asked.request(turn(1, 0))), Some(0));
         asked.on_response(turn(1, 0), &answer(100, 0));
-        assert_eq!(asked.request(turn(1, 1)).expected, Some(96));
+        assert_eq!(expected(asked.request(turn(1, 1))), Some(96));
         asked.on_conversation_end(turn(1, 1));
-        assert_eq!(asked.request(turn(1, 0)).expected, Some(96), "the same text of 100 tokens");
+        assert_eq!(expected(asked.request(turn(1, 0))), Some(96), "the same text of 100 tokens");
         let noted = book.take_statistics(0).expect("tracked");
         assert!(noted.is_near && noted.warm == 0);
     }

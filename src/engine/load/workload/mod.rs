@@ -22,6 +22,7 @@ mod tokenizer;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::ceiling::PossibleHits;
 use crate::{ModelAnswer, Script, Turn};
 
 pub use adapters::{AdapterPolicy, Adapters};
@@ -59,8 +60,8 @@ pub struct TurnRequest {
     pub extra: Members,
     /// Routing key that routers use to send related requests to the same worker.
     pub routing_key: Option<Arc<str>>,
-    /// Prompt tokens that should be cached, if known.
-    pub expected: Option<u32>,
+    /// Prompt tokens that can be cached, if known.
+    pub possible: Option<PossibleHits>,
     /// Tokens that this turn adds to the prompt, without earlier turns and responses. `None` if not
     /// counted.
     pub own_tokens: Option<u32>,
@@ -74,7 +75,7 @@ impl TurnRequest {
             max_tokens,
             extra: Members::default(),
             routing_key: None,
-            expected: None,
+            possible: None,
             own_tokens: None,
         }
     }

@@ -11,6 +11,7 @@ use crate::commands::bench::measured::MeasuredServer;
 use crate::commands::bench::multi_turn::files::recorded_load::RecordedLoad;
 use crate::commands::bench::multi_turn::report::Identity;
 use crate::engine::load::answer::{CachedTokens, ModelAnswer, ServerTimes};
+use crate::engine::load::ceiling::PossibleHits;
 use crate::engine::load::measure::source::PromptSource;
 use crate::engine::load::session::PassId;
 use crate::engine::load::target::{Exchange, ExchangeOutcome};
@@ -98,6 +99,12 @@ pub(in crate::commands::bench) struct RequestRecord {
     pub storage_tokens: Option<u32>,
     pub storage_backend: Option<String>,
     pub expected_tokens: Option<u32>,
+    /// Prompt tokens that a cache of unlimited size would hit. Files of older versions lack it.
+    #[serde(default)]
+    pub ceiling_tokens: Option<u32>,
+    /// Prompt tokens that caches of the server's sizes would hit, if the sizes are known.
+    #[serde(default)]
+    pub allowed_tokens: Option<u32>,
     pub queue_s: Option<f64>,
     pub storage_wait_s: Option<f64>,
     pub server_first_token_s: Option<f64>,
@@ -121,6 +128,7 @@ impl RequestRecord {
         let exchange = &record.exchange;
         let answer = &record.exchange.answer;
         let cached = answer.cached.as_ref();
+        let possible = record.possible;
         RequestRecord {
             pass,
             side: id.side_name.clone(),
@@ -145,7 +153,9 @@ impl RequestRecord {
             host_tokens: cached.map(|cached| cached.host),
             storage_tokens: cached.map(|cached| cached.storage),
             storage_backend: cached.and_then(|cached| cached.backend.clone()),
-            expected_tokens: record.expected,
+            expected_tokens: possible.map(|possible| possible.expected),
+            ceiling_tokens: possible.map(|possible| possible.ceiling),
+            allowed_tokens: possible.and_then(|possible| possible.allowed),
             queue_s: answer.times.queue,
             storage_wait_s: answer.times.storage_prefetch_wait,
             server_first_token_s: answer.times.first_token,
@@ -189,7 +199,12 @@ impl RequestRecord {
             planned: at(self.planned_s),
             eligible_at: at(self.free_s),
             max_tokens: self.asked_tokens,
-            expected: self.expected_tokens,
+            possible: self.expected_tokens.map(|expected| PossibleHits {
+                // Files of older versions have only the expected hits.
+                ceiling: self.ceiling_tokens.unwrap_or(expected),
+                expected,
+                allowed: self.allowed_tokens,
+            }),
             own_tokens: None,
             exchange: Exchange {
                 begun: at(self.begun_s),
@@ -259,7 +274,7 @@ mod tests {
             planned: at(10),
             eligible_at: at(11),
             max_tokens: 5,
-            expected: Some(96),
+            possible: Some(PossibleHits { ceiling: 98, expected: 96, allowed: Some(64) }),
             own_tokens: None,
             exchange,
         };

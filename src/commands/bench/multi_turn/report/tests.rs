@@ -24,7 +24,7 @@ fn request(number: u32, prompt: u32, host: u32) -> TimedRequest {
         planned: ms(start),
         eligible_at: ms(start),
         max_tokens: 5,
-        expected: None,
+        possible: None,
         own_tokens: None,
         exchange: Exchange {
             begun: ms(start),
