@@ -39,7 +39,7 @@ pub use arrivals::{Arrivals, Gaps, Instants, Rate};
 pub use caveats::{GeneratorCaveat, LoadCaveat};
 pub use distribution::{Distribution, ParseDistributionError};
 pub use driver::{
-    Driver, DueRequest, LiveSessionPlan, Pace, ReadyOrder, Rules, Script, SessionJoin, SessionPlace, SessionTurn, Turn,
+    Driver, DueRequest, LiveSessionPlan, Pace, ReadyOrder, Rules, Script, SessionJoin, SessionNode, SessionTurn, Turn,
 };
 pub use histogram::{LatencyHistogram, LatencySummary};
 pub use run::{LiveCounters, LoadRun, RunLimits, RunStats, TimedRequest};

@@ -324,7 +324,7 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
                     workload.on_response(one.turn, &one.exchange.answer);
                 }
                 let is_over = match one.exchange.outcome.is_context_overflow() {
-                    // Later prompts of the conversation are longer.
+                    // Later prompts of the conversation are assumed to be longer.
                     true => {
                         driver.abandon(one.turn, one.exchange.end);
                         true

@@ -70,7 +70,7 @@ fn sessions_that_start_midway_send_their_last_request_first_and_it_is_not_counte
 }
 
 #[test]
-fn the_report_says_which_rules_of_agentx_were_not_followed() {
+fn report_lists_the_rules_of_agentx_that_were_not_followed() {
     let (run, _) = replay(&[
         "--preset=agentx",
         "--api=generate",

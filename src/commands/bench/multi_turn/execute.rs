@@ -40,7 +40,7 @@ pub(crate) fn run(
     allow_connections(&session)?;
     let sides = session.sides.iter().map(|side| (side.name.clone(), side.target.clone())).collect();
     let scripts = |side: &crate::engine::load::session::LoadEndpoint| side.workload.scripts();
-    let has_session_trees = session.sides.first().is_some_and(|side| scripts(side).iter().any(|it| it.place.is_some()));
+    let has_session_trees = session.sides.first().is_some_and(|side| scripts(side).iter().any(|it| it.node.is_some()));
     // All sides run the same workload.
     let notes = session.sides.first().map(|side| side.workload.notes()).unwrap_or_default();
     let caveats = notes.into_iter().map(|note| LoadCaveat::Workload(note).into()).collect();

@@ -209,7 +209,11 @@ impl Args {
             rate: self.load.rate(),
             gaps: self.load.gaps(),
             seed: self.seed(),
-            rules: Rules { whole_conversations: self.serving, ..self.workload.dataset.rules(self.load.rules()) },
+            rules: Rules {
+                // A conversation of a live session may wait for another one, which needs a slot.
+                whole_conversations: self.serving && self.workload.sessions.live_sessions.is_none(),
+                ..self.workload.dataset.rules(self.load.rules())
+            },
             duration: self.load.duration,
             sessions: self.workload.sessions.plan(),
         }

@@ -9,6 +9,7 @@ use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::cli::table::{ReportSection, ReportTable};
 use crate::engine::load::measure::interactivity::InteractivityReport;
 use crate::engine::load::scenario::{self, RuleCheck, ScenarioRun};
+use crate::engine::trace::TimeUnit;
 
 /// Whether a run has followed the rules of a scenario.
 #[derive(Debug, Serialize)]
@@ -34,6 +35,8 @@ impl ScenarioReport {
         let is_unchanged = dataset.sharegpt_output_len.is_none()
             && dataset.sharegpt_context_len.is_none()
             && dataset.max_turns.is_none()
+            && dataset.time_unit.is_none_or(|unit| unit == TimeUnit::Seconds)
+            && !dataset.skip_bad
             && dataset.mooncake_num_rounds == 1
             && dataset.speed_up == 1.0
             && dataset.mooncake_slowdown_factor == 1.0;

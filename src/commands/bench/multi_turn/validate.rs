@@ -4,7 +4,7 @@
 use thiserror::Error;
 
 use crate::commands::bench::multi_turn::Args;
-use crate::commands::bench::multi_turn::args::{Api, DatasetName, PhaseName, PrimaryMetric};
+use crate::commands::bench::multi_turn::args::{Api, DatasetName, GapDistribution, PhaseName, PrimaryMetric};
 use crate::commands::bench::multi_turn::preset::Preset;
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::output;
@@ -95,6 +95,11 @@ impl Args {
         check("--primary", compare.primary != PrimaryMetric::Ttft && !compares, reason);
         check("--margin", compare.margin.is_some() && !compares, reason);
         check("--lag-limit", compare.lag_limit.is_some() && !compares, reason);
+        let is_live = workload.sessions.live_sessions.is_some();
+        let reason = "with --live-sessions, each request waits for what it waited for when it was recorded";
+        check("--request-rate", is_live && self.load.request_rate.is_some(), reason);
+        check("--distribution", is_live && self.load.distribution != GapDistribution::Poisson, reason);
+        check("--enable-round-barrier", is_live && self.load.enable_round_barrier, reason);
         let sweeps = self.sweep.sweep().is_some();
         let can_fail = sweeps && !self.goals.goodput.is_empty();
         let reason = if sweeps {

@@ -244,7 +244,7 @@ impl CacheModel {
     /// Advances the clock by the number of tokens in untracked requests.
     pub fn advance(&mut self, tokens: u64) {
         self.clock += tokens;
-        self.order.push(tokens);
+        self.order.push_untracked(tokens);
     }
 
     /// Same as [`CacheModel::record_answer`], for a text prompt that is tracked as a unit under

@@ -95,8 +95,8 @@ impl MeasuredHits {
 /// Why the actual hits are below the ceiling, in tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MissedHits {
-    /// The sum of the other counts. A request with more hits than its ceiling does not make up for
-    /// another one.
+    /// The sum of the other counts. The hits of a request beyond its ceiling are
+    /// not subtracted from the misses of others.
     pub tokens: u64,
     /// Caches of the server's sizes hold less; `None` if the sizes are unknown.
     pub beyond_sizes: Option<u64>,
@@ -113,9 +113,14 @@ pub struct MissedHits {
 impl MissedHits {
     fn plus(&mut self, other: &MissedHits) {
         self.tokens += other.tokens;
-        self.beyond_sizes = self.beyond_sizes.zip(other.beyond_sizes).map(|(a, b)| a + b);
         self.in_flight += other.in_flight;
         self.other += other.other;
+        let beyond = self.beyond_sizes.zip(other.beyond_sizes).map(|(a, b)| a + b);
+        if beyond.is_none() {
+            // Without all sizes, these are misses for an unknown reason.
+            self.other += self.beyond_sizes.unwrap_or(0) + other.beyond_sizes.unwrap_or(0);
+        }
+        self.beyond_sizes = beyond;
         for (reason, requests) in &other.reasons {
             *self.reasons.entry(reason.clone()).or_default() += requests;
         }
@@ -199,6 +204,7 @@ impl HitCeiling {
                 sum
             });
             sum.sizes_unknown = sum.sizes_unknown.or_else(|| pass.sizes_unknown.clone());
+            sum.sizes = sum.sizes.filter(|_| pass.sizes.is_some());
             sum.measured.plus(pass.measured);
             sum.missed.plus(&pass.missed);
             sum.excess += pass.excess;
@@ -255,12 +261,20 @@ mod tests {
     }
 
     #[test]
-    fn unknown_sizes_allow_everything() {
+    fn unknown_sizes_state_neither_allowed_hits_nor_misses_beyond_them() {
         let mut counts = CeilingCounts::default();
         let request = RequestHits { prompt: 100, possible: 64, expected: 64, allowed: None, measured: [0; 4] };
         counts.add(&request);
         let found = HitCeiling::of(&counts, Err(UnknownSizes::NoDevice)).expect("requests");
         assert_eq!((found.allowed, found.missed.beyond_sizes, found.missed.other), (None, None, 64));
+        let reach = TierReach { device: 32, memory: 32, storage: StorageReach::Absent };
+        let mut known = CeilingCounts::default();
+        let allowed = AllowedHits { device: 32, memory: 32, all: 32 };
+        known.add(&RequestHits { allowed: Some(allowed), ..request });
+        let known = HitCeiling::of(&known, Ok(reach)).expect("requests");
+        let both = HitCeiling::sum([&known, &found]).expect("passes");
+        assert_eq!((both.allowed, both.sizes, both.missed.beyond_sizes), (None, None, None));
+        assert_eq!((both.missed.tokens, both.missed.other), (128, 128));
         assert_eq!(
             HitCeiling::of(
                 &CeilingCounts::default(),

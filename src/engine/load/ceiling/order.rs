@@ -9,12 +9,14 @@ const USES_MAX: usize = 1 << 23;
 #[derive(Clone, Debug)]
 pub struct UseOrder {
     tokens: Fenwick,
+    /// Uses of tokens that nothing uses again: the number of each use and its tokens.
+    untracked: Vec<(u32, u64)>,
     uses_max: usize,
 }
 
 impl Default for UseOrder {
     fn default() -> UseOrder {
-        UseOrder { tokens: Fenwick::default(), uses_max: USES_MAX }
+        UseOrder { tokens: Fenwick::default(), untracked: Vec::new(), uses_max: USES_MAX }
     }
 }
 
@@ -26,6 +28,12 @@ impl UseOrder {
 
     /// Adds a use of `tokens` tokens.
     pub fn push(&mut self, tokens: u64) {
+        self.tokens.push(tokens);
+    }
+
+    /// Adds a use of `tokens` tokens that nothing uses again.
+    pub fn push_untracked(&mut self, tokens: u64) {
+        self.untracked.push((self.next_number(), tokens));
         self.tokens.push(tokens);
     }
 
@@ -53,9 +61,12 @@ impl UseOrder {
         self.uses_max = uses_max;
     }
 
-    /// Removes the uses without tokens. `uses` has the number of each use and its tokens, and gets
-    /// the new numbers.
-    pub fn renumber(&mut self, mut uses: Vec<(&mut u32, u64)>) {
+    /// Removes the uses without tokens. `tracked` has the number of each use and its tokens, and
+    /// gets the new numbers.
+    pub fn renumber(&mut self, tracked: Vec<(&mut u32, u64)>) {
+        let mut untracked = std::mem::take(&mut self.untracked);
+        let mut uses: Vec<(&mut u32, u64)> = tracked;
+        uses.extend(untracked.iter_mut().map(|(number, tokens)| (number, *tokens)));
         uses.sort_unstable_by_key(|(number, _)| **number);
         self.tokens = Fenwick::default();
         let mut last: Option<(u32, u64)> = None;
@@ -74,6 +85,7 @@ impl UseOrder {
         if let Some((_, sum)) = last {
             self.tokens.push(sum);
         }
+        self.untracked = untracked;
         // At least as many uses again before the next time.
         self.uses_max = self.uses_max.max(2 * self.tokens.slots());
     }
@@ -86,15 +98,17 @@ mod tests {
     #[test]
     fn renumbered_uses_keep_their_order_and_distances() {
         let mut order = UseOrder { uses_max: 4, ..UseOrder::default() };
-        [10, 20, 30, 40].iter().for_each(|tokens| order.push(*tokens));
+        [10, 20, 30].iter().for_each(|tokens| order.push(*tokens));
+        order.push_untracked(40);
         assert!(order.is_full());
         order.remove(1, 20);
         order.remove(2, 5);
-        let mut numbers = [0, 2, 2, 3];
-        let tokens = [10, 20, 5, 40];
+        let mut numbers = [0, 2, 2];
+        let tokens = [10, 20, 5];
         let before = numbers.map(|number| order.after(number));
         order.renumber(numbers.iter_mut().zip(tokens).collect());
-        assert_eq!((numbers, order.next_number(), order.is_full()), ([0, 1, 1, 2], 3, false));
+        assert_eq!((numbers, order.next_number(), order.is_full()), ([0, 1, 1], 3, false));
         assert_eq!(numbers.map(|number| order.after(number)), before);
+        assert_eq!(order.after(1), 40, "the use that nothing uses again");
     }
 }

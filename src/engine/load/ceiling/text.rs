@@ -61,7 +61,7 @@ impl TextUses {
 
     /// Records `tokens` tokens of untracked requests.
     pub fn advance(&mut self, tokens: u64) {
-        self.order.push(tokens);
+        self.order.push_untracked(tokens);
     }
 
     /// Records a flush of L1 and L2. With `has_storage`, L3 keeps everything.

@@ -17,9 +17,9 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::{Instants, Seed};
-use session_trees::{SessionTrees, StartedConversation};
+use session_trees::{ConversationStart, SessionTrees};
 
-pub use script::{Script, SessionJoin, SessionPlace, SessionTurn};
+pub use script::{Script, SessionJoin, SessionNode, SessionTurn};
 
 /// Identifies a request: one turn of one conversation. Both indices start at zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,7 +91,7 @@ pub struct Rules {
     pub ready: ReadyOrder,
     /// Do not start a turn until all open conversations have finished their previous turn.
     pub barrier: bool,
-    /// A conversation keeps its place among the requests in flight until it ends, as in
+    /// A conversation keeps its slot until it ends, as in
     /// `sglang.bench_serving`: the limit applies to conversations. Has no effect with `barrier`.
     pub whole_conversations: bool,
 }
@@ -114,7 +114,7 @@ struct ConversationState {
 #[derive(Debug)]
 pub struct Driver {
     scripts: Vec<Script>,
-    standing: Vec<ConversationState>,
+    states: Vec<ConversationState>,
     pace: PaceState,
     rules: Rules,
     rng: ChaCha8Rng,
@@ -124,14 +124,13 @@ pub struct Driver {
     timers: BinaryHeap<Reverse<(Duration, u32)>>,
     /// Ready turns and when each became ready.
     ready: VecDeque<(Duration, u32)>,
-    /// Ready turns of conversations that kept their place.
+    /// Ready turns of conversations that kept their slot.
     continued: VecDeque<(Duration, u32)>,
     /// Conversations waiting at the barrier.
     held: Vec<u32>,
     in_flight: usize,
-    /// Places in use: requests in flight, and conversations that kept their place between two
-    /// turns.
-    places: usize,
+    /// Slots in use: requests in flight, and conversations that kept their slot between two turns.
+    slots: usize,
     /// When a slot last became free after all slots had been in use.
     freed: Duration,
     stopped: bool,
@@ -150,7 +149,7 @@ enum PaceState {
 impl Driver {
     /// Creates a driver for `scripts`. `seed` determines all random choices.
     pub fn new(scripts: Vec<Script>, pace: Pace, rules: Rules, seed: Seed) -> Driver {
-        let standing = vec![ConversationState::default(); scripts.len()];
+        let states = vec![ConversationState::default(); scripts.len()];
         let (paced, first) = match pace.clone() {
             Pace::Closed { conversations } => (PaceState::Closed, conversations),
             Pace::Conversations(instants) => (PaceState::Conversations(instants.peekable()), 0),
@@ -162,7 +161,7 @@ impl Driver {
         let rng = seed.generator("ready", 0);
         let mut driver = Driver {
             scripts,
-            standing,
+            states,
             pace: paced,
             rules,
             rng,
@@ -172,14 +171,14 @@ impl Driver {
             continued: VecDeque::new(),
             held: Vec::new(),
             in_flight: 0,
-            places: 0,
+            slots: 0,
             freed: Duration::ZERO,
             stopped: false,
         };
-        for place in 0..first.min(driver.scripts.len()) {
-            let at = match (&driver.pace, driver.scripts[place].at.first()) {
+        for script in 0..first.min(driver.scripts.len()) {
+            let at = match (&driver.pace, driver.scripts[script].at.first()) {
                 (PaceState::Recorded, Some(at)) => *at,
-                (PaceState::Users { gap }, _) => gap.mul_f64(place as f64 / first as f64),
+                (PaceState::Users { gap }, _) => gap.mul_f64(script as f64 / first as f64),
                 _ => Duration::ZERO,
             };
             driver.begin(at);
@@ -202,11 +201,11 @@ impl Driver {
     }
 
     /// Schedules turns of conversations of a session.
-    fn start(&mut self, started: Vec<StartedConversation>, now: Duration) {
-        for StartedConversation { conversation, delay } in started {
+    fn start(&mut self, started: Vec<ConversationStart>, now: Duration) {
+        for ConversationStart { conversation, delay } in started {
             let at = conversation as usize;
-            if self.standing.len() <= at {
-                self.standing.resize(at + 1, ConversationState::default());
+            if self.states.len() <= at {
+                self.states.resize(at + 1, ConversationState::default());
             }
             self.timers.push(Reverse((now + delay, conversation)));
         }
@@ -221,7 +220,7 @@ impl Driver {
         for (conversation, turn) in next.ready {
             let script = trees.script_of(conversation);
             let think = self.scripts[script].think.get(turn as usize - 1).copied().unwrap_or_default();
-            started.push(StartedConversation { conversation, delay: think });
+            started.push(ConversationStart { conversation, delay: think });
         }
         self.start(started, now);
         if next.is_over {
@@ -232,7 +231,7 @@ impl Driver {
     /// Starts the next script at `at`.
     fn begin(&mut self, at: Duration) {
         if self.begun < self.scripts.len() && !self.stopped {
-            self.standing[self.begun].due = at;
+            self.states[self.begun].due = at;
             self.timers.push(Reverse((at, self.begun as u32)));
             self.begun += 1;
         }
@@ -254,7 +253,7 @@ impl Driver {
             && at <= now
         {
             self.timers.pop();
-            let is_continued = self.keeps_place() && self.standing[conversation as usize].turn > 0;
+            let is_continued = self.keeps_slot() && self.states[conversation as usize].turn > 0;
             let queue = if is_continued { &mut self.continued } else { &mut self.ready };
             queue.push_back((at, conversation));
         }
@@ -268,7 +267,7 @@ impl Driver {
                 }
             }
             if let Some((since, conversation)) = self.continued.pop_front() {
-                let turn = Turn { conversation, index: self.standing[conversation as usize].turn };
+                let turn = Turn { conversation, index: self.states[conversation as usize].turn };
                 self.in_flight += 1;
                 let planned = planned.max(since);
                 starts.push(DueRequest { turn, planned, eligible_at: planned });
@@ -279,23 +278,23 @@ impl Driver {
                 ReadyOrder::Random => self.rng.random_range(0..self.ready.len()),
             };
             let Some((since, conversation)) = self.ready.remove(index) else { break };
-            let turn = Turn { conversation, index: self.standing[conversation as usize].turn };
+            let turn = Turn { conversation, index: self.states[conversation as usize].turn };
             self.in_flight += 1;
-            self.places += 1;
+            self.slots += 1;
             let planned = planned.max(since);
             starts.push(DueRequest { turn, planned, eligible_at: planned.max(self.freed) });
         }
         starts
     }
 
-    /// Whether a conversation keeps its place until it ends.
-    fn keeps_place(&self) -> bool {
+    /// Whether a conversation keeps its slot until it ends.
+    fn keeps_slot(&self) -> bool {
         self.rules.whole_conversations && !self.rules.barrier
     }
 
-    /// Whether a turn is ready and has a place.
+    /// Whether a turn is ready and has a slot.
     fn can_send(&self) -> bool {
-        !self.continued.is_empty() || (!self.ready.is_empty() && self.places < self.rules.in_flight)
+        !self.continued.is_empty() || (!self.ready.is_empty() && self.slots < self.rules.in_flight)
     }
 
     /// Returns the next time at which [`Driver::due`] will return a request, unless a request
@@ -331,23 +330,23 @@ impl Driver {
 
     fn end_turn(&mut self, turn: Turn, now: Duration, may_go_on: bool) -> bool {
         let at = turn.conversation as usize;
-        debug_assert_eq!(self.standing[at].turn, turn.index, "the turn is in flight");
+        debug_assert_eq!(self.states[at].turn, turn.index, "the turn is in flight");
         self.in_flight -= 1;
-        self.standing[at].turn += 1;
+        self.states[at].turn += 1;
         let script = &self.scripts[at % self.scripts.len()];
-        let over = !may_go_on || self.standing[at].turn >= script.turns;
-        if over || !self.keeps_place() {
-            if self.places == self.rules.in_flight {
+        let over = !may_go_on || self.states[at].turn >= script.turns;
+        if over || !self.keeps_slot() {
+            if self.slots == self.rules.in_flight {
                 self.freed = self.freed.max(now);
             }
-            self.places -= 1;
+            self.slots -= 1;
         }
         if matches!(self.pace, PaceState::Sessions(_)) {
             self.continue_session(turn.conversation, turn.index, over, now);
         } else if over {
             match self.pace {
                 PaceState::Closed => self.begin(now),
-                PaceState::Users { gap } => self.begin((self.standing[at].due + gap).max(now)),
+                PaceState::Users { gap } => self.begin((self.states[at].due + gap).max(now)),
                 _ => {}
             }
         } else if self.rules.barrier {
@@ -367,7 +366,7 @@ impl Driver {
     fn follow(&mut self, conversation: u32, now: Duration) {
         let at = conversation as usize;
         let script = &self.scripts[at];
-        let standing = &mut self.standing[at];
+        let standing = &mut self.states[at];
         let index = standing.turn as usize;
         let think = script.think.get(index - 1).copied().unwrap_or_default();
         let due = match self.pace {

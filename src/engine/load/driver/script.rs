@@ -14,15 +14,15 @@ pub struct Script {
     /// Where the conversation belongs in its session, for
     /// [`Pace::Sessions`](super::Pace::Sessions).
     /// `None`: it is a session of its own.
-    pub place: Option<Box<SessionPlace>>,
+    pub node: Option<Box<SessionNode>>,
     /// Whether each turn is an entire prompt, which does not depend on the response before it.
     pub whole: bool,
 }
 
-/// The place of a conversation in its session: a tree of conversations, such as those of an agent
+/// A conversation in its session, which is a tree of conversations, such as those of an agent
 /// and its subagents. The conversations of a session follow each other in the list of scripts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SessionPlace {
+pub struct SessionNode {
     /// Index of the conversation in its session, from 0.
     pub index: u32,
     /// The turn after which the conversation starts; `None`: at the start of the session.
@@ -46,7 +46,7 @@ pub struct SessionTurn {
 /// conversation or of the turn before it, whichever is later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionJoin {
-    /// Index of the turn that waits, from 1.
+    /// Index of the turn that waits. The first turn waits for [`SessionNode::delay`] after the end.
     pub turn: u32,
     /// Index of the awaited conversation in its session.
     pub conversation: u32,

@@ -4,15 +4,15 @@ use super::tests::{lines, ms, play};
 use super::*;
 
 fn conversation(index: u32, turns: u32, think: u64) -> Script {
-    let place = SessionPlace { index, ..SessionPlace::default() };
+    let node = SessionNode { index, ..SessionNode::default() };
     let think = vec![ms(think); turns as usize - 1];
-    Script { turns, think, place: Some(Box::new(place)), whole: true, ..Script::default() }
+    Script { turns, think, node: Some(Box::new(node)), whole: true, ..Script::default() }
 }
 
 fn after(mut script: Script, conversation: u32, turn: u32, delay: u64) -> Script {
-    let place = script.place.as_mut().expect("a place");
-    place.after = Some(SessionTurn { conversation, turn });
-    place.delay = ms(delay);
+    let node = script.node.as_mut().expect("a node");
+    node.after = Some(SessionTurn { conversation, turn });
+    node.delay = ms(delay);
     script
 }
 
@@ -20,7 +20,7 @@ fn after(mut script: Script, conversation: u32, turn: u32, delay: u64) -> Script
 /// waits.
 fn agent() -> Vec<Script> {
     let mut main = conversation(0, 3, 5);
-    main.place.as_mut().expect("a place").joins = vec![SessionJoin { turn: 2, conversation: 1 }];
+    main.node.as_mut().expect("a node").joins = vec![SessionJoin { turn: 2, conversation: 1 }];
     vec![main, after(conversation(1, 2, 10), 0, 0, 3)]
 }
 
@@ -34,6 +34,34 @@ fn subagent_runs_beside_its_parent_which_waits_for_it() {
     let sent = lines(&play(driver(agent(), plan), |_| ms(10)));
     // The subagent ends at 43, and the parent's third turn follows after its think time of 5.
     assert_eq!(sent, [(0, 0, 0, 0), (13, 13, 1, 0), (15, 15, 0, 1), (33, 33, 1, 1), (48, 48, 0, 2)]);
+}
+
+#[test]
+fn first_turn_of_a_cut_agent_waits_for_all_its_subagents() {
+    let plan = LiveSessionPlan { live: 1, once: 0, repeat: false };
+    let join = |conversation| SessionJoin { turn: 0, conversation };
+    let mut main = conversation(0, 2, 5);
+    let node = main.node.as_mut().expect("a node");
+    node.joins = vec![join(1), join(2)];
+    node.delay = ms(4);
+    let scripts = vec![main, conversation(1, 2, 10), conversation(2, 1, 0)];
+    let sent = lines(&play(driver(scripts.clone(), plan), |_| ms(10)));
+    // The last subagent ends at 30, and the agent follows after its delay.
+    assert_eq!(sent, [(0, 0, 1, 0), (0, 0, 2, 0), (20, 20, 1, 1), (34, 34, 0, 0), (49, 49, 0, 1)]);
+    // A subagent that ends early does not keep the agent from going on.
+    let mut driver = driver(scripts, plan);
+    let mut sent = Vec::new();
+    for now in (0..100).map(ms) {
+        for start in driver.due(now) {
+            sent.push((start.turn.conversation, start.turn.index));
+            match start.turn.conversation {
+                1 => driver.abandon(start.turn, now),
+                _ => drop(driver.finish(start.turn, now, true)),
+            }
+        }
+    }
+    assert_eq!(sent, [(1, 0), (2, 0), (0, 0), (0, 1)]);
+    assert!(driver.is_over());
 }
 
 #[test]
@@ -89,13 +117,24 @@ fn failure_ends_a_conversation_only_if_its_next_turn_needs_the_response() {
 }
 
 #[test]
-fn a_session_ends_once_and_the_number_of_live_sessions_stays() {
+fn the_number_of_live_sessions_is_constant_until_the_list_ends() {
     let plan = LiveSessionPlan { live: 3, once: 0, repeat: false };
     let scripts: Vec<Script> = (0..20).flat_map(|_| agent()).collect();
     let sent = play(driver(scripts, plan), |turn| ms(5 + u64::from(turn.conversation % 7)));
-    assert_eq!(sent.len(), 20 * 5);
     let mut turns: Vec<Turn> = sent.iter().map(|(_, _, turn)| *turn).collect();
     turns.sort_unstable();
     turns.dedup();
-    assert_eq!(turns.len(), 20 * 5, "each turn is sent once");
+    assert_eq!((sent.len(), turns.len()), (20 * 5, 20 * 5), "each turn is sent once");
+    // A session is live from its first to its last request, and two scripts are one session.
+    let times = |session: u32| {
+        let of_session = sent.iter().filter(move |(_, _, turn)| turn.conversation / 2 == session);
+        let sent = of_session.map(|(at, _, turn)| (*at, *at + ms(5 + u64::from(turn.conversation % 7))));
+        sent.fold((Duration::MAX, Duration::ZERO), |(first, last), (start, end)| (first.min(start), last.max(end)))
+    };
+    let lives: Vec<(Duration, Duration)> = (0..20).map(times).collect();
+    let last_start = lives.iter().map(|(start, _)| *start).max().expect("sessions");
+    for (at, ..) in &sent {
+        let live = lives.iter().filter(|(start, end)| start <= at && at < end).count();
+        assert!(*at > last_start || live == 3, "{live} at {at:?}");
+    }
 }

@@ -27,9 +27,11 @@ pub(super) struct SessionTrees {
 struct SessionScripts {
     scripts: Range<usize>,
     /// Conversations that start with the session.
-    first: Vec<StartedConversation>,
+    first: Vec<ConversationStart>,
+    /// The delay before each conversation.
+    delays: Vec<Duration>,
     /// Conversations that start after a turn.
-    after: HashMap<SessionTurn, Vec<StartedConversation>>,
+    after: HashMap<SessionTurn, Vec<ConversationStart>>,
     /// Turns that wait for the end of a conversation.
     waiting: HashMap<u32, Vec<SessionTurn>>,
     /// Number of conversations that a turn waits for.
@@ -43,13 +45,13 @@ struct LiveSession {
     open: usize,
     /// Number of conversations that a turn still waits for.
     joins: HashMap<SessionTurn, u32>,
-    /// Turns whose previous turn has ended, and which wait for other conversations.
+    /// Turns that wait for other conversations only.
     held: Vec<SessionTurn>,
 }
 
 /// A conversation that starts or continues after `delay`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StartedConversation {
+pub(super) struct ConversationStart {
     pub(super) conversation: u32,
     pub(super) delay: Duration,
 }
@@ -58,7 +60,7 @@ pub(super) struct StartedConversation {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AfterTurn {
     /// Conversations whose first turn may go.
-    pub(super) started: Vec<StartedConversation>,
+    pub(super) started: Vec<ConversationStart>,
     /// Later turns that may go after their think time: conversation and index of the turn.
     pub(super) ready: Vec<(u32, u32)>,
     /// Whether the session is over.
@@ -70,20 +72,21 @@ impl SessionTrees {
         let mut sessions: Vec<SessionScripts> = Vec::new();
         let mut session_of = Vec::with_capacity(scripts.len());
         for (at, script) in scripts.iter().enumerate() {
-            let place = script.place.as_deref().cloned().unwrap_or_default();
-            if place.index == 0 || sessions.is_empty() {
+            let node = script.node.as_deref().cloned().unwrap_or_default();
+            if node.index == 0 || sessions.is_empty() {
                 sessions.push(SessionScripts { scripts: at..at, ..SessionScripts::default() });
             }
             session_of.push(u32::try_from(sessions.len() - 1).unwrap_or(u32::MAX));
             let Some(session) = sessions.last_mut() else { continue };
             session.scripts.end = at + 1;
             let index = u32::try_from(at - session.scripts.start).unwrap_or(u32::MAX);
-            let started = StartedConversation { conversation: index, delay: place.delay };
-            match place.after {
+            let started = ConversationStart { conversation: index, delay: node.delay };
+            session.delays.push(node.delay);
+            match node.after {
                 None => session.first.push(started),
                 Some(turn) => session.after.entry(turn).or_default().push(started),
             }
-            for SessionJoin { turn, conversation } in place.joins {
+            for SessionJoin { turn, conversation } in node.joins {
                 let turn = SessionTurn { conversation: index, turn };
                 session.waiting.entry(conversation).or_default().push(turn);
                 *session.joins.entry(turn).or_default() += 1;
@@ -99,7 +102,7 @@ impl SessionTrees {
 
     /// Starts the next session. Returns its first conversations; none if there are no more
     /// sessions.
-    pub(super) fn begin(&mut self) -> Vec<StartedConversation> {
+    pub(super) fn begin(&mut self) -> Vec<ConversationStart> {
         let number = self.begun;
         let all = self.sessions.len();
         let once = self.plan.once.min(all);
@@ -115,16 +118,17 @@ impl SessionTrees {
             return Vec::new();
         };
         self.begun += 1;
-        let live = LiveSession { open: session.scripts.len(), joins: session.joins.clone(), held: Vec::new() };
+        let mut live = LiveSession { open: session.scripts.len(), joins: session.joins.clone(), held: Vec::new() };
+        let started = live.start(base, &session.first);
         self.live.insert(base, live);
-        numbered(base, &session.first)
+        started
     }
 
     /// Returns what may go after turn `index` of a conversation that continues.
     pub(super) fn turn_ended(&mut self, conversation: u32, index: u32) -> AfterTurn {
         let Some((base, session, live)) = self.find(conversation) else { return AfterTurn::default() };
         let ended = SessionTurn { conversation: conversation - base, turn: index };
-        let started = session.after.get(&ended).map_or_else(Vec::new, |started| numbered(base, started));
+        let started = session.after.get(&ended).map_or_else(Vec::new, |started| live.start(base, started));
         let next = SessionTurn { turn: index + 1, ..ended };
         let mut ready = Vec::new();
         match live.joins.contains_key(&next) {
@@ -148,7 +152,7 @@ impl SessionTrees {
         for turn in turns(session, local) {
             let started = &session.after[&SessionTurn { conversation: local, turn }];
             match turn {
-                turn if turn == index => next.started.extend(numbered(base, started)),
+                turn if turn == index => next.started.extend(live.start(base, started)),
                 turn if turn > index => ended.extend(started.iter().map(|started| started.conversation)),
                 _ => {}
             }
@@ -167,7 +171,14 @@ impl SessionTrees {
                     live.joins.remove(turn);
                     if let Some(held) = live.held.iter().position(|held| held == turn) {
                         live.held.swap_remove(held);
-                        next.ready.push((base + turn.conversation, turn.turn));
+                        let conversation = base + turn.conversation;
+                        match turn.turn {
+                            0 => {
+                                let delay = session.delays[turn.conversation as usize];
+                                next.started.push(ConversationStart { conversation, delay });
+                            }
+                            turn => next.ready.push((conversation, turn)),
+                        }
                     }
                 }
             }
@@ -188,7 +199,18 @@ impl SessionTrees {
     }
 }
 
-/// Returns conversations of a session with their numbers in the run.
-fn numbered(base: u32, started: &[StartedConversation]) -> Vec<StartedConversation> {
-    started.iter().map(|one| StartedConversation { conversation: base + one.conversation, ..*one }).collect()
+impl LiveSession {
+    /// Returns the conversations that start now, with their numbers in the run. Those that wait for
+    /// others are held.
+    fn start(&mut self, base: u32, started: &[ConversationStart]) -> Vec<ConversationStart> {
+        let mut free = Vec::with_capacity(started.len());
+        for one in started {
+            let first = SessionTurn { conversation: one.conversation, turn: 0 };
+            match self.joins.contains_key(&first) {
+                true => self.held.push(first),
+                false => free.push(ConversationStart { conversation: base + one.conversation, ..*one }),
+            }
+        }
+        free
+    }
 }

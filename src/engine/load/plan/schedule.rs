@@ -34,11 +34,9 @@ impl Measurement {
                     run.pace = Pace::Sessions(plan);
                 }
             }
-            // After a flush, and before the first pass.
             if self.sides.first().is_some_and(|side| side.workload.warmups() > 0) {
-                let at = steps.iter().position(|step| matches!(step, SessionStep::Pass(_))).unwrap_or(0);
-                let in_flight = u32::try_from(plan.live).unwrap_or(u32::MAX);
-                steps.insert(at, SessionStep::Control(Control::Rebuild(in_flight)));
+                let in_flight = plan.live.min(self.load.rules.in_flight);
+                steps = with_rebuilds(steps, u32::try_from(in_flight).unwrap_or(u32::MAX));
             }
         }
         self.profile.around(steps).into_iter().map(|step| (0, step)).collect()
@@ -118,6 +116,24 @@ impl Measurement {
         (0..servers).for_each(|at| pass(2 * at + 1, kep74::CONVERSATIONS, flush));
         schedule
     }
+}
+
+/// Adds the rebuild of prefixes before the first pass, and before each pass that follows a flush.
+fn with_rebuilds(steps: Vec<SessionStep>, in_flight: u32) -> Vec<SessionStep> {
+    let mut is_needed = true;
+    let mut rebuilt = Vec::with_capacity(steps.len() + 1);
+    for step in steps {
+        match &step {
+            SessionStep::Pass(_) if is_needed => {
+                rebuilt.push(SessionStep::Control(Control::Rebuild(in_flight)));
+                is_needed = false;
+            }
+            SessionStep::Control(Control::Flush | Control::Clear | Control::Fill(_)) => is_needed = true,
+            _ => {}
+        }
+        rebuilt.push(step);
+    }
+    rebuilt
 }
 
 #[cfg(test)]

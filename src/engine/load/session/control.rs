@@ -112,8 +112,10 @@ pub(super) enum StepResult {
 pub(super) enum StepNote {
     #[error("no shared prompt is known for these conversations")]
     NoSharedPrompt,
-    #[error("{requests} requests of {tokens} tokens each")]
+    #[error("{requests} requests with {tokens} prompt tokens in total")]
     Sent { requests: u64, tokens: u64 },
+    #[error("{failed} of {requests} warm-up requests failed ({kind}: {message}); the caches lack their prefixes")]
+    NotRebuilt { requests: u64, failed: u64, kind: String, message: String },
     #[error("the master reports an empty store after {:.1} s", .0.as_secs_f64())]
     StoreEmpty(Duration),
     #[error("cleared again after leases had expired ({:.1} s); not verified (requires --master-metrics)", .0.as_secs_f64())]
@@ -210,6 +212,13 @@ impl<E: Env + Unpin> ControlRun<'_, E> {
         if let Some((kind, (count, message))) = sent.tally.failures.iter().next() {
             let kind = kind.clone();
             let message = message.clone();
+            let requests = sent.tally.all.requests;
+            // The trace may have prompts that the model does not accept. The run shows them, too.
+            if matches!(step, Control::Rebuild(_)) && requests > 0 {
+                let failed = sent.tally.failed();
+                let note = StepNote::NotRebuilt { requests: requests + failed, failed, kind, message };
+                return Ok(StepResult::Done(Some(note)));
+            }
             return Err(failed(StepFailure::Requests { count: *count, kind, message }));
         }
         let tokens = sent.tally.all.tokens;

@@ -204,8 +204,11 @@ impl Session {
     /// flight; HTTP/2 requests share connections.
     pub fn connections_max(&self) -> usize {
         let connections = self.schedule.iter().filter_map(|(at, step)| {
-            let SessionStep::Pass(plan) = step else { return None };
-            let at_once = plan.rules.in_flight.min(plan.at_once());
+            let at_once = match step {
+                SessionStep::Pass(plan) => plan.rules.in_flight.min(plan.at_once()),
+                SessionStep::Control(Control::Rebuild(in_flight)) => *in_flight as usize,
+                SessionStep::Control(_) => return None,
+            };
             let protocol = &self.sides.get(*at)?.target.protocol;
             let shares = protocol.http2 && protocol.tls.is_none();
             Some(if shares { at_once.div_ceil(protocol.streams.max(1)) } else { at_once })

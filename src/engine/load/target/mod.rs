@@ -160,7 +160,7 @@ pub enum ExchangeOutcome {
 
 impl ExchangeOutcome {
     /// Whether the server refused the request because prompt and response exceed the model's
-    /// context. Servers report this in words only.
+    /// context. Servers report this only in the message text.
     pub fn is_context_overflow(&self) -> bool {
         let (ExchangeOutcome::Status { message, .. } | ExchangeOutcome::Refused(message)) = self else { return false };
         let message = message.to_ascii_lowercase();

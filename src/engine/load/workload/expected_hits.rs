@@ -2,9 +2,10 @@
 //! based on the prompts and responses that each server has processed since its caches were emptied.
 //!
 //! Token-ID prompts are tracked page by page, so their expected hits are exact. For text and chat
-//! prompts, only the server has the tokens, so their expected hits are approximate. A turn should
-//! hit the previous prompt and response of its conversation, and a repeated prompt should be cached
-//! in full. Both are measured in tokens as counted by the server.
+//! prompts, only the server has the tokens, so their expected hits are approximate. Entire prompts
+//! of generated text are tracked like token IDs, with IDs in place of the server's tokens. For
+//! other text, a turn should hit the previous prompt and response of its conversation, and a
+//! repeated prompt should be cached in full. Both are measured in tokens as counted by the server.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,8 +24,10 @@ const TEXTS_MAX: usize = 1 << 20;
 /// A prompt in flight.
 #[derive(Debug)]
 struct InFlightPrompt {
-    /// Page hashes, for token-ID prompts.
+    /// Page hashes, for token-ID prompts and for text prompts with IDs in place of tokens.
     hashes: Option<PageHashes>,
+    /// Whether the prompt is text.
+    is_text: bool,
     /// Hash of the prompt, for text prompts.
     name: u64,
     expected: ExpectedHit,
@@ -32,6 +35,22 @@ struct InFlightPrompt {
     allowed: AllowedHits,
     /// For text prompts, the conversation whose beginning should be hit.
     owner: u64,
+}
+
+impl InFlightPrompt {
+    /// Limits the hits to `tokens` tokens.
+    fn limit(&mut self, tokens: u32) {
+        let expected = &mut self.expected;
+        expected.possible = expected.possible.min(tokens);
+        expected.tokens = expected.tokens.min(tokens);
+        let mut left = expected.tokens;
+        for (part, _) in &mut expected.parts {
+            *part = (*part).min(left);
+            left -= *part;
+        }
+        let AllowedHits { device, memory, all } = &mut self.allowed;
+        [device, memory, all].into_iter().for_each(|hits| *hits = (*hits).min(u64::from(tokens)));
+    }
 }
 
 /// Cache model and statistics for one server.
@@ -139,21 +158,28 @@ impl CacheModels {
         Some(std::mem::take(&mut side.noted))
     }
 
-    /// Returns whether `target` used more pages than can be tracked.
+    /// Returns whether `target` used more pages or texts than can be tracked.
     pub fn is_full(&self, target: usize) -> bool {
-        self.sides.get(target).is_some_and(|side| side.as_ref().is_some_and(|side| side.model.is_full()))
+        let Some(Some(side)) = self.sides.get(target) else { return false };
+        side.model.is_full() || side.texts.len() >= TEXTS_MAX
     }
 
     fn on_request(&mut self, turn: Turn, ask: &TurnRequest) -> Option<PossibleHits> {
         let side = self.sides.get_mut(self.on)?.as_mut()?;
-        let pending = match &ask.prompt {
-            TurnPrompt::Ids(ids) => {
+        let ids = match (&ask.prompt, &ask.stand_ins) {
+            (TurnPrompt::Ids(ids), _) | (_, Some(ids)) => Some(ids),
+            _ => None,
+        };
+        let is_text = !matches!(ask.prompt, TurnPrompt::Ids(_));
+        let pending = match ids {
+            Some(ids) => {
                 let mut hashes = PageHashes::new(side.model.page());
                 hashes.extend(ids);
                 let (expected, allowed) = side.model.record_sent(&hashes);
-                InFlightPrompt { name: 0, expected, hashes: Some(hashes), allowed, owner: 0 }
+                InFlightPrompt { name: 0, expected, hashes: Some(hashes), is_text, allowed, owner: 0 }
             }
-            words => {
+            None => {
+                let words = &ask.prompt;
                 let name = name_of(words);
                 let conversation = conversation_name(turn.conversation);
                 let known = side.texts.get(&name);
@@ -171,7 +197,7 @@ impl CacheModels {
                     .model
                     .reach()
                     .map(|reach| side.text_uses.allowed(side.model.page(), reach, owner, expected.tokens));
-                InFlightPrompt { hashes: None, name, expected, allowed: allowed.unwrap_or_default(), owner }
+                InFlightPrompt { hashes: None, is_text, name, expected, allowed: allowed.unwrap_or_default(), owner }
             }
         };
         let possible = PossibleHits {
@@ -185,7 +211,11 @@ impl CacheModels {
 
     fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
         let Some(Some(side)) = self.sides.get_mut(self.on) else { return };
-        let Some(pending) = self.pending.remove(&turn.conversation) else { return };
+        let Some(mut pending) = self.pending.remove(&turn.conversation) else { return };
+        if pending.is_text {
+            // The server may count fewer tokens than were expected.
+            pending.limit(side.model.max_cached(answer.prompt_tokens.unwrap_or(0)));
+        }
         let [device, host, storage, somewhere] = answer.cached_by_tier();
         let cached = answer.cached.as_ref().map_or(somewhere, CachedTokens::tokens);
         let expected = &pending.expected;
@@ -198,19 +228,22 @@ impl CacheModels {
             allowed: side.model.reach().map(|_| pending.allowed),
             measured: [device, host, storage, somewhere],
         });
-        side.noted.is_near |= pending.hashes.is_none();
+        side.noted.is_near |= pending.is_text;
         // It is unknown which parts of text prompts are shared (templates, system prompts).
-        if turn.index == 0 && pending.hashes.is_some() {
+        if turn.index == 0 && !pending.is_text {
             side.noted.warm += u64::from(cached.saturating_sub(expected.possible));
         }
         let completion = answer.completion_tokens.unwrap_or(0);
         match pending.hashes {
             Some(mut hashes) => {
                 let prompt = hashes.tokens();
+                // An entire text prompt does not contain the response to the one before.
+                let output_ids = if pending.is_text { &[][..] } else { &answer.output_ids };
                 // The last token was never processed as input, so it is not in any cache.
-                let computed_ids = answer.output_ids.len().saturating_sub(1);
-                hashes.extend(&answer.output_ids[..computed_ids]);
-                side.model.record_answer(&hashes, u64::from(prompt) + answer.output_ids.len() as u64);
+                let computed_ids = output_ids.len().saturating_sub(1);
+                hashes.extend(&output_ids[..computed_ids]);
+                let computed = answer.output_ids.len().max(completion as usize);
+                side.model.record_answer(&hashes, u64::from(prompt) + computed as u64);
             }
             None => {
                 let Some(prompt) = answer.prompt_tokens else { return };
@@ -231,7 +264,7 @@ impl CacheModels {
 
 fn name_of(prompt: &TurnPrompt) -> u64 {
     let mut hasher = DefaultHasher::new();
-    format!("{prompt:?}").hash(&mut hasher);
+    prompt.hash(&mut hasher);
     hasher.finish()
 }
 
@@ -280,6 +313,9 @@ impl<W: LoadWorkload + ?Sized> LoadWorkload for WithExpectedHits<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ceiling::HitCeiling;
+    use crate::plan::UnknownSizes;
+    use crate::workload::{Conversation, PlannedTurn, PromptForm, Replay, TextGenerator, TextSpan, TurnContent};
     use crate::workload::{Synthetic, SyntheticPrompt};
     use crate::{Distribution, Seed};
 
@@ -364,6 +400,34 @@ mod tests {
         asked.on_response(turn(0, 0), &answer(40, 32));
         assert_eq!(book.take_statistics(0).expect("tracked").warm, 32);
         assert_eq!(book.take_statistics(0).expect("tracked").warm, 0, "statistics were reset");
+    }
+
+    #[test]
+    fn entire_chat_prompt_expects_what_it_shares_and_never_more_than_its_length() {
+        let turn_of = |spans: &[(u64, u32)]| {
+            let span =
+                |(number, tokens): &(u64, u32)| TextSpan::Drawn { purpose: "block", number: *number, tokens: *tokens };
+            PlannedTurn::whole(TurnContent::made(spans.iter().map(span).collect()), 10)
+        };
+        // A compaction, and another conversation with the same beginning.
+        let first = Conversation::new(vec![turn_of(&[(1, 64), (2, 64)]), turn_of(&[(1, 64), (3, 16)])]);
+        let second = Conversation::new(vec![turn_of(&[(1, 64), (4, 64)])]);
+        let generator = TextGenerator { seed: Seed(1), vocabulary: 30_000, tokenizer: None };
+        let mut inner = Replay::new(vec![first, second], PromptForm::Chat, generator);
+        let mut book = CacheModels::default();
+        book.add_server(0, PAGE, false);
+        let mut asked = WithExpectedHits::new(&mut inner, &mut book);
+        assert_eq!(expected(asked.request(turn(0, 0))), Some(0));
+        asked.on_response(turn(0, 0), &answer(128, 0));
+        assert_eq!(expected(asked.request(turn(0, 1))), Some(64));
+        // The server counts fewer tokens.
+        asked.on_response(turn(0, 1), &answer(50, 48));
+        assert_eq!(expected(asked.request(turn(1, 0))), Some(64), "the beginning of another conversation");
+        asked.on_response(turn(1, 0), &answer(128, 64));
+        let noted = book.take_statistics(0).expect("tracked");
+        assert!(noted.is_near);
+        let found = HitCeiling::of(&noted.ceiling, Err(UnknownSizes::NoDevice)).expect("requests");
+        assert_eq!((found.ceiling, found.measured.all, found.excess), (48 + 64, 48 + 64, 0));
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl ChatRole {
 }
 
 /// A chat message: an object with a role and other members. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChatMessage(Arc<str>);
 
 impl ChatMessage {
@@ -46,6 +46,20 @@ impl ChatMessage {
             Ok(_) => Ok(ChatMessage(text.trim().into())),
             Err(_) => Err(RowError::InvalidRole(role.to_owned())),
         }
+    }
+
+    /// Returns the message with `text` before its content; `None` if the content is not a text.
+    pub(super) fn starting_with(&self, text: &str) -> Option<ChatMessage> {
+        let members = json_text::members(&self.0).ok()?;
+        let (_, content) = members.iter().rfind(|(name, _)| name == "content")?;
+        let content = serde_json::from_str::<String>(content).ok()?;
+        let quoted = json_text::quoted(&format!("{text}\n{content}"));
+        let member = |(name, value): &(String, &str)| {
+            let value = if name == "content" { quoted.as_str() } else { value };
+            format!("{}:{value}", json_text::quoted(name))
+        };
+        let members: Vec<String> = members.iter().map(member).collect();
+        Some(ChatMessage(format!("{{{}}}", members.join(",")).into()))
     }
 
     /// Returns the JSON object.

@@ -17,7 +17,7 @@ pub(super) struct MidwaySessions {
     pub(super) warmups: Vec<(u32, PlannedTurn)>,
 }
 
-/// Lets `live` sessions start at a random point. They are followed by all sessions from their
+/// Starts the first `live` sessions at a random point. They are followed by all sessions from their
 /// beginning, those that did not start yet first.
 pub(super) fn start_midway(conversations: Vec<Conversation>, live: usize, seed: Seed) -> MidwaySessions {
     let sessions = Conversation::sessions(conversations);
@@ -74,33 +74,18 @@ fn cut(session: &[Conversation], ratio: f64) -> (Vec<Conversation>, Vec<(u32, Pl
         if let Some(last) = conversation.turns[..over].last() {
             warmups.push((new, last.clone()));
         }
-        if let Some(place) = &mut rest.place {
+        if let Some(node) = &mut rest.node {
             let next = &rest.turns[0];
-            // The first turn may wait for another conversation, which then is what it starts after.
-            let joined = place.joins.iter().filter(|join| over > 0 && join.turn == index(over));
-            let joined = joined.filter_map(|join| {
-                let awaited = session.get(join.conversation as usize)?.turns.len().checked_sub(1)?;
-                let end = SessionTurn { conversation: join.conversation, turn: index(awaited) };
-                let since_start = session[join.conversation as usize].turns[awaited].since_start;
-                Some((since_start, moved(end)?))
-            });
-            let joined = joined.max_by_key(|(since_start, _)| *since_start).map(|(_, end)| end);
-            let recorded = if over > 0 { next.delay } else { place.delay };
-            place.after = joined.or(place.after.filter(|_| over == 0).and_then(moved));
-            place.delay = match place.after {
-                Some(_) => recorded,
-                None => recorded.min(next.since_start.saturating_sub(start)),
+            let recorded = if over > 0 { next.delay } else { node.delay };
+            let kept = |join: &SessionJoin| {
+                let conversation = (*new_index.get(join.conversation as usize)?)?;
+                Some(SessionJoin { turn: join.turn.checked_sub(index(over))?, conversation })
             };
-            place.index = new;
-            place.joins = place
-                .joins
-                .iter()
-                .filter_map(|join| {
-                    let conversation = (*new_index.get(join.conversation as usize)?)?;
-                    let turn = join.turn.checked_sub(index(over)).filter(|turn| *turn > 0)?;
-                    Some(SessionJoin { turn, conversation })
-                })
-                .collect();
+            node.joins = node.joins.iter().filter_map(kept).collect();
+            node.after = node.after.filter(|_| over == 0).and_then(moved);
+            let waits = node.after.is_some() || node.joins.iter().any(|join| join.turn == 0);
+            node.delay = if waits { recorded } else { recorded.min(next.since_start.saturating_sub(start)) };
+            node.index = new;
         }
         conversations.push(rest);
     }
@@ -116,10 +101,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::SessionPlace;
+    use crate::SessionNode;
     use crate::workload::{TextSpan, TurnContent};
 
-    fn conversation(place: SessionPlace, starts: &[u64]) -> Conversation {
+    fn conversation(node: SessionNode, starts: &[u64]) -> Conversation {
         let turn = |second: &u64| {
             let span = TextSpan::Drawn { purpose: "block", number: *second, tokens: 16 };
             let mut turn = PlannedTurn::whole(TurnContent::made(vec![span]), 5);
@@ -127,7 +112,7 @@ mod tests {
             turn.delay = Duration::from_secs(2);
             turn
         };
-        Conversation { place: Some(Box::new(place)), ..Conversation::new(starts.iter().map(turn).collect()) }
+        Conversation { node: Some(Box::new(node)), ..Conversation::new(starts.iter().map(turn).collect()) }
     }
 
     /// An agent whose third turn waits for a subagent that starts after its first turn, and another
@@ -137,11 +122,11 @@ mod tests {
         let delay = Duration::from_secs(1);
         vec![
             conversation(
-                SessionPlace { joins: vec![SessionJoin { turn: 2, conversation: 1 }], ..SessionPlace::default() },
+                SessionNode { joins: vec![SessionJoin { turn: 2, conversation: 1 }], ..SessionNode::default() },
                 &[0, 10, 60],
             ),
-            conversation(SessionPlace { index: 1, after: after(0), delay, joins: vec![] }, &[5, 20, 50]),
-            conversation(SessionPlace { index: 2, after: after(2), delay, joins: vec![] }, &[100]),
+            conversation(SessionNode { index: 1, after: after(0), delay, joins: vec![] }, &[5, 20, 50]),
+            conversation(SessionNode { index: 2, after: after(2), delay, joins: vec![] }, &[100]),
         ]
     }
 
@@ -156,19 +141,20 @@ mod tests {
         assert_eq!(starts(&left), [vec![60], vec![50], vec![100]]);
         let warmups: Vec<(u32, u64)> = warmups.iter().map(|(at, turn)| (*at, turn.since_start.as_secs())).collect();
         assert_eq!(warmups, [(0, 10), (1, 20)]);
-        let place = |at: usize| left[at].place.clone().expect("a place");
+        let node = |at: usize| left[at].node.clone().expect("a node");
         // The agent's next turn waits for the end of the subagent.
-        assert_eq!((place(0).after, place(0).joins.len()), (Some(SessionTurn { conversation: 1, turn: 0 }), 0));
-        assert_eq!((place(1).after, place(1).delay), (None, Duration::from_secs(2)));
-        assert_eq!(place(2).after, Some(SessionTurn { conversation: 0, turn: 0 }));
+        assert_eq!((node(0).after, node(0).joins), (None, vec![SessionJoin { turn: 0, conversation: 1 }]));
+        assert_eq!(node(0).delay, Duration::from_secs(2));
+        assert_eq!((node(1).after, node(1).delay), (None, Duration::from_secs(2)));
+        assert_eq!(node(2).after, Some(SessionTurn { conversation: 0, turn: 0 }));
     }
 
     #[test]
     fn a_conversation_that_is_over_is_dropped_and_another_starts_after_the_rest_of_its_delay() {
         let (left, warmups) = cut(&session(), 0.995);
         assert_eq!((starts(&left), warmups.len()), (vec![vec![100]], 0));
-        let place = left[0].place.clone().expect("a place");
-        assert_eq!((place.index, place.after, place.delay), (0, None, Duration::from_millis(500)));
+        let node = left[0].node.clone().expect("a node");
+        assert_eq!((node.index, node.after, node.delay), (0, None, Duration::from_millis(500)));
     }
 
     #[test]
@@ -179,15 +165,15 @@ mod tests {
 
     #[test]
     fn session_without_recorded_times_is_cut_by_its_number_of_turns() {
-        let (left, warmups) = cut(&[conversation(SessionPlace::default(), &[0; 4])], 0.5);
+        let (left, warmups) = cut(&[conversation(SessionNode::default(), &[0; 4])], 0.5);
         assert_eq!((left[0].turns.len(), warmups.len()), (2, 1));
-        let none = Conversation { place: None, ..conversation(SessionPlace::default(), &[0]) };
+        let none = Conversation { node: None, ..conversation(SessionNode::default(), &[0]) };
         assert_eq!(cut(std::slice::from_ref(&none), 0.9), (vec![none], vec![]));
     }
 
     #[test]
     fn sessions_that_have_not_started_come_first_after_the_cut_ones() {
-        let sessions: Vec<Conversation> = (1..4).map(|n| conversation(SessionPlace::default(), &[0, n])).collect();
+        let sessions: Vec<Conversation> = (1..4).map(|n| conversation(SessionNode::default(), &[0, n])).collect();
         let midway = start_midway(sessions, 2, Seed(1));
         let lives: Vec<u64> =
             midway.conversations.iter().map(|one| one.turns.last().unwrap().since_start.as_secs()).collect();

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod annotated;
+mod conversation;
 pub mod dataset;
 pub mod expected_hits;
 mod footprint;
@@ -27,11 +28,12 @@ use crate::{ModelAnswer, Script, Turn};
 
 pub use adapters::{AdapterPolicy, Adapters};
 pub use annotated::AnnotatedWorkload;
+pub use conversation::{Conversation, PlannedTurn, TurnContent};
 pub use footprint::Footprint;
 pub use json_text::Members;
 pub use message::{ChatMessage, ChatRole};
 pub use planned_reuse::PlannedReuse;
-pub use replay::{Conversation, PlannedTurn, Replay, SessionPrefix, TurnContent};
+pub use replay::{Replay, SessionPrefix};
 pub use row_error::RowError;
 pub use span_list::SpanList;
 pub use subset::WorkloadSubset;
@@ -41,7 +43,7 @@ pub use textgen::{PromptForm, TextGenerator, TextSpan};
 pub use tokenizer::{TOKENS_PER_WORD, Tokenizer, TokenizerError};
 
 /// A prompt in one of the forms that servers accept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TurnPrompt {
     /// Token IDs. The history is an exact prefix of later prompts.
     Ids(Vec<u32>),
@@ -62,6 +64,9 @@ pub struct TurnRequest {
     pub routing_key: Option<Arc<str>>,
     /// Prompt tokens that can be cached, if known.
     pub possible: Option<PossibleHits>,
+    /// For a text prompt whose structure is known: IDs in place of the server's tokens. Prompts
+    /// with the same beginning have the same IDs there.
+    pub stand_ins: Option<Vec<u32>>,
     /// Tokens that this turn adds to the prompt, without earlier turns and responses. `None` if not
     /// counted.
     pub own_tokens: Option<u32>,
@@ -76,6 +81,7 @@ impl TurnRequest {
             extra: Members::default(),
             routing_key: None,
             possible: None,
+            stand_ins: None,
             own_tokens: None,
         }
     }

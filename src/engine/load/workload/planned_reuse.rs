@@ -167,6 +167,23 @@ impl PlannedReuse {
         found
     }
 
+    /// Examines the sessions of `conversations`, of which no two share a prefix.
+    pub fn within_sessions(conversations: &[Conversation]) -> PlannedReuse {
+        let mut sum = PlannedReuse::default();
+        for session in conversations.chunk_by(|_, next| next.continues_session()) {
+            let found = PlannedReuse::of(session);
+            sum.requests += found.requests;
+            sum.tokens += found.tokens;
+            sum.shared += found.shared;
+            sum.is_cut |= found.is_cut;
+            if sum.requests >= REQUESTS_MAX {
+                sum.is_part = true;
+                break;
+            }
+        }
+        sum
+    }
+
     /// Adds what each of `heads` shares with the one before.
     fn add(&mut self, heads: &[PromptHead<'_>]) {
         for pair in heads.windows(2) {
@@ -206,6 +223,17 @@ mod tests {
 
     fn text(text: &str) -> PlannedTurn {
         PlannedTurn::new(TurnContent::Text(text.into()), 10)
+    }
+
+    #[test]
+    fn sessions_with_a_prefix_of_their_own_share_nothing() {
+        let sessions = [alone(vec![made(&[(1, 16)])]), alone(vec![made(&[(1, 16), (2, 16)])])];
+        assert_eq!(PlannedReuse::of(&sessions).shared, 16.0);
+        let within = PlannedReuse::within_sessions(&sessions);
+        assert_eq!((within.requests, within.shared, within.tokens), (2, 0.0, 48));
+        assert!(within.caveat().is_some() && PlannedReuse::of(&sessions).caveat().is_none());
+        let one = [alone(vec![made(&[(1, 16)]), made(&[(2, 16)])])];
+        assert_eq!(PlannedReuse::within_sessions(&one), PlannedReuse::of(&one));
     }
 
     #[test]

@@ -4,120 +4,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::workload::conversation::{Conversation, PlannedTurn, TurnContent};
 use crate::workload::midway::{MidwaySessions, start_midway};
-use crate::workload::tokenizer;
 use crate::workload::{
-    ChatMessage, ChatRole, LoadWorkload, Members, PromptForm, SpanList, TextGenerator, TextSpan, Tokenizer, TurnPrompt,
-    TurnRequest,
+    ChatMessage, ChatRole, LoadWorkload, PromptForm, SpanList, TextGenerator, TextSpan, TurnPrompt, TurnRequest,
 };
-use crate::{ModelAnswer, Script, SessionPlace, Turn};
-
-/// A conversation with at least one turn.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Conversation {
-    /// User turns, in order.
-    pub turns: Vec<PlannedTurn>,
-    /// Routing key that routers use to send related requests to the same worker.
-    pub routing_key: Option<Arc<str>>,
-    /// Where the conversation belongs in its session. `None`: it is a session of its own.
-    pub place: Option<Box<SessionPlace>>,
-}
-
-impl Conversation {
-    /// Creates a conversation that is a session of its own.
-    pub fn new(turns: Vec<PlannedTurn>) -> Conversation {
-        Conversation { turns, routing_key: None, place: None }
-    }
-
-    /// Returns whether the conversation belongs to the session of the one before it.
-    pub(super) fn continues_session(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.index > 0)
-    }
-
-    /// Groups conversations by session.
-    pub(super) fn sessions(conversations: Vec<Conversation>) -> Vec<Vec<Conversation>> {
-        let mut sessions: Vec<Vec<Conversation>> = Vec::new();
-        for conversation in conversations {
-            match sessions.last_mut().filter(|_| conversation.continues_session()) {
-                Some(session) => session.push(conversation),
-                None => sessions.push(vec![conversation]),
-            }
-        }
-        sessions
-    }
-}
-
-/// A turn in a planned conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedTurn {
-    pub content: TurnContent,
-    /// Whether the turn is a complete request, which discards the history.
-    pub whole: bool,
-    pub max_tokens: u32,
-    /// Members for this request only.
-    pub extra: Members,
-    /// Recorded time, relative to the first request in the trace.
-    pub at: Option<Duration>,
-    /// Delay after the previous response.
-    pub delay: Duration,
-    /// Recorded start after the start of the session; zero if it is not recorded.
-    pub since_start: Duration,
-    /// Tokens in `content`. `None` if not counted.
-    pub tokens: Option<u32>,
-}
-
-impl PlannedTurn {
-    /// Creates a turn that continues the conversation.
-    pub fn new(content: TurnContent, max_tokens: u32) -> PlannedTurn {
-        PlannedTurn {
-            content,
-            whole: false,
-            max_tokens,
-            extra: Members::default(),
-            at: None,
-            delay: Duration::ZERO,
-            since_start: Duration::ZERO,
-            tokens: None,
-        }
-    }
-
-    /// Counts the tokens in the content, if it is not generated text: exactly with a tokenizer,
-    /// otherwise estimated from words. Text that cannot be encoded is not counted.
-    pub fn count(&mut self, tokenizer: Option<&Tokenizer>) {
-        let count = |text: &str, special| match tokenizer {
-            Some(tokenizer) => tokenizer.count(text, special).ok().and_then(|count| u32::try_from(count).ok()),
-            None => Some(tokenizer::estimated_tokens(text)),
-        };
-        self.tokens = match &self.content {
-            TurnContent::Text(text) => count(text, true),
-            TurnContent::Messages(messages) => messages.iter().map(|message| count(&message.text(), false)).sum(),
-            TurnContent::Made(spans) => Some(spans.tokens()),
-        };
-    }
-
-    /// Creates a turn that is a complete request.
-    pub fn whole(content: TurnContent, max_tokens: u32) -> PlannedTurn {
-        PlannedTurn { whole: true, ..PlannedTurn::new(content, max_tokens) }
-    }
-}
-
-/// The content of a user turn.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TurnContent {
-    Text(Arc<str>),
-    Messages(Vec<ChatMessage>),
-    /// Generated user text: concatenated spans.
-    Made(SpanList),
-}
-
-impl TurnContent {
-    /// Returns generated text that consists of `spans`.
-    pub fn made(spans: Vec<TextSpan>) -> TurnContent {
-        TurnContent::Made(spans.into())
-    }
-}
+use crate::{ModelAnswer, Script, Turn};
 
 /// A prefix of every prompt of a session, which no other session has. It keeps a session from using
 /// what an earlier one has left in the caches.
@@ -170,8 +63,8 @@ impl Replay {
         }
     }
 
-    /// Lets the first `live` sessions start at a random point of their life, which the generator's
-    /// seed determines. All sessions from their beginning follow.
+    /// Starts the first `live` sessions at a random point of their life, which the generator's seed
+    /// determines. All sessions from their beginning follow.
     #[must_use]
     pub fn midway(self, live: usize) -> Replay {
         let MidwaySessions { conversations, warmups } =
@@ -197,19 +90,26 @@ impl Replay {
     /// Returns a prompt that begins with `content`, after the prefix of the conversation's session.
     fn begin(&self, conversation: u32, content: &TurnContent) -> TurnPrompt {
         let mut prompt = self.empty();
-        let session = self.sessions.get(self.script(conversation));
-        let Some((prefix, session)) = self.prefix.zip(session) else {
+        let Some(span) = self.prefix_span(conversation) else {
             self.append(&mut prompt, content);
             return prompt;
         };
-        let rounds = u64::from(conversation) / self.conversations.len() as u64;
-        let sessions = self.sessions.last().map_or(0, |last| last + 1);
-        let span = prefix.span(session + rounds * sessions);
         match content {
             // One message, or one text without a line break.
             TurnContent::Made(spans) => {
                 let spans = std::iter::once(span).chain(spans.iter()).collect();
                 self.append(&mut prompt, &TurnContent::made(spans));
+            }
+            // The first message may have to be the system's.
+            TurnContent::Messages(messages) if self.form == PromptForm::Chat => {
+                let mut text = String::new();
+                self.generator.text(span, &mut text);
+                let mut messages = messages.clone();
+                match messages.first_mut().and_then(|first| Some((first.starting_with(&text)?, first))) {
+                    Some((prefixed, first)) => *first = prefixed,
+                    None => messages.insert(0, ChatMessage::new(ChatRole::User, &text)),
+                }
+                self.append(&mut prompt, &TurnContent::Messages(messages));
             }
             other => {
                 self.append(&mut prompt, &TurnContent::made(vec![span]));
@@ -219,9 +119,36 @@ impl Replay {
         prompt
     }
 
+    /// Returns IDs in place of the tokens of an entire prompt of generated text
+    /// ([`TurnRequest::stand_ins`]).
+    fn stand_ins(&self, conversation: u32, turn: &PlannedTurn) -> Option<Vec<u32>> {
+        match &turn.content {
+            TurnContent::Made(spans) if turn.whole && self.form != PromptForm::Ids => {
+                let mut ids = Vec::with_capacity(spans.tokens() as usize);
+                let spans = self.prefix_span(conversation).into_iter().chain(spans.iter());
+                spans.for_each(|span| self.generator.ids(span, &mut ids));
+                Some(ids)
+            }
+            _ => None,
+        }
+    }
+
+    /// The prefix of a conversation's session, if sessions have one.
+    fn prefix_span(&self, conversation: u32) -> Option<TextSpan> {
+        let (prefix, session) = self.prefix.zip(self.sessions.get(self.script(conversation)))?;
+        let rounds = u64::from(conversation) / self.conversations.len() as u64;
+        let sessions = self.sessions.last().map_or(0, |last| last + 1);
+        Some(prefix.span(session + rounds * sessions))
+    }
+
     /// The index of a conversation in the list.
     fn script(&self, conversation: u32) -> usize {
         conversation as usize % self.conversations.len().max(1)
+    }
+
+    /// Whether each turn is an entire prompt, which does not depend on responses.
+    pub fn is_whole(&self) -> bool {
+        self.conversations.iter().flat_map(|conversation| &conversation.turns).all(|turn| turn.whole)
     }
 
     /// Returns the planned conversations in order.
@@ -299,7 +226,7 @@ impl LoadWorkload for Replay {
                 } else {
                     Vec::new()
                 },
-                place: conversation.place.clone(),
+                node: conversation.node.clone(),
                 whole: conversation.turns.iter().all(|turn| turn.whole),
             }
         };
@@ -325,6 +252,7 @@ impl LoadWorkload for Replay {
         }
         let mut ask = TurnRequest::new(prompt, planned.max_tokens);
         ask.own_tokens = planned.tokens;
+        ask.stand_ins = self.stand_ins(turn.conversation, planned);
         ask.extra = planned.extra.clone();
         ask.routing_key = conversations[at].routing_key.clone();
         ask
@@ -339,8 +267,8 @@ impl LoadWorkload for Replay {
         }
         for conversation in self.conversations.iter() {
             writeln!(to, "conversation {:?}", conversation.routing_key)?;
-            if let Some(place) = &conversation.place {
-                writeln!(to, "{place:?}")?;
+            if let Some(node) = &conversation.node {
+                writeln!(to, "{node:?}")?;
             }
             let mut before: Option<&SpanList> = None;
             for PlannedTurn { content, whole, max_tokens, extra, at, delay, since_start: _, tokens: _ } in
@@ -406,7 +334,8 @@ impl LoadWorkload for Replay {
     fn warmup(&mut self, index: u32) -> Option<TurnRequest> {
         let (conversation, turn) = self.warmups.get(index as usize)?;
         let prompt = self.begin(*conversation, &turn.content);
-        Some(TurnRequest { extra: turn.extra.clone(), ..TurnRequest::new(prompt, 1) })
+        let stand_ins = self.stand_ins(*conversation, turn);
+        Some(TurnRequest { extra: turn.extra.clone(), stand_ins, ..TurnRequest::new(prompt, 1) })
     }
 
     fn on_conversation_end(&mut self, turn: Turn) {
@@ -416,6 +345,8 @@ impl LoadWorkload for Replay {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::Seed;
     use crate::workload::textgen::SHARED;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use clap::ValueEnum;
 
-use crate::commands::bench::multi_turn::args::{Api, SessionArgs, local};
+use crate::commands::bench::multi_turn::args::{Api, SessionArgs, UniquePrefix, local};
 use crate::commands::bench::number;
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::{input, time_unit};
@@ -334,7 +334,11 @@ impl DatasetArgs {
             turns.for_each(|turn| turn.count(tokenizer.as_deref()));
         }
         if !notes.contains(&DatasetCaveat::NoReuse.to_string()) {
-            notes.extend(PlannedReuse::of(&conversations).caveat().map(|caveat| caveat.to_string()));
+            let reuse = match sessions.unique_prefix {
+                UniquePrefix::None => PlannedReuse::of(&conversations),
+                UniquePrefix::Seed | UniquePrefix::Run => PlannedReuse::within_sessions(&conversations),
+            };
+            notes.extend(reuse.caveat().map(|caveat| caveat.to_string()));
         }
         let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
         let is_made = turns().all(|turn| matches!(turn.content, TurnContent::Made(_)));
@@ -379,7 +383,7 @@ impl DatasetArgs {
                 }
             }
         }
-        let replay = sessions.apply(Replay::new(conversations, form, generator), seed);
+        let replay = sessions.apply(Replay::new(conversations, form, generator), seed)?;
         Ok(AnnotatedWorkload::new(Box::new(replay), notes, recorded))
     }
 

@@ -38,7 +38,7 @@ pub struct LoadArgs {
     /// Distribution of the gaps between requests
     #[arg(long, value_enum, default_value = "poisson")]
     pub distribution: GapDistribution,
-    /// Maximum requests in flight [default: 128]
+    /// Maximum requests in flight [default: 128; no limit with --live-sessions]
     #[arg(long, aliases = ["concurrency", "max-concurrency"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_parallel: Option<u32>,
     /// Which ready conversation to send next

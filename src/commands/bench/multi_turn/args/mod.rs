@@ -24,7 +24,7 @@ pub use compare::{CompareArgs, PrimaryMetric};
 pub use dataset::{DatasetArgs, DatasetName};
 pub use endpoint::EndpointArgs;
 pub use goals::GoalsArgs;
-pub use load::LoadArgs;
+pub use load::{GapDistribution, LoadArgs};
 pub use output::OutputArgs;
 pub use phases::{PhaseName, PhasesArgs};
 pub use profile::ProfileArgs;

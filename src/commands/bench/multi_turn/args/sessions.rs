@@ -55,7 +55,7 @@ pub struct SessionArgs {
     /// as recorded]
     #[arg(long, value_name = "TIME", value_parser = TimeParser::any())]
     pub idle_max: Option<Duration>,
-    /// Number of GPUs of the server, for the throughput per GPU
+    /// Number of GPUs of the server, for the throughput per GPU [default: not reported]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub gpus: Option<u32>,
     /// The random number of this run, the same for all endpoints.
@@ -72,17 +72,25 @@ impl SessionArgs {
     }
 
     /// Applies the flags to the conversations of a dataset.
-    pub fn apply(&self, mut replay: Replay, seed: Seed) -> Replay {
+    ///
+    /// # Errors Sessions cannot start at a random point, because their prompts contain responses
+    /// that are not known.
+    pub fn apply(&self, mut replay: Replay, seed: Seed) -> Result<Replay, Failure> {
         if let Some(LiveSessionPlan { once, .. }) = self.plan()
             && once > 0
         {
+            if !replay.is_whole() {
+                return Err(Failure::usage("--session-start random needs a trace of entire prompts")
+                    .found("prompts that continue the server's own responses, which are not recorded")
+                    .next("use --session-start beginning, or a trace (--dataset-name trace)"));
+            }
             replay = replay.midway(once);
         }
-        match self.unique_prefix {
+        Ok(match self.unique_prefix {
             UniquePrefix::None => replay,
             UniquePrefix::Seed => replay.prefixed(SessionPrefix { run: seed.0 }),
             UniquePrefix::Run => replay.prefixed(SessionPrefix { run: seed.0 ^ self.run }),
-        }
+        })
     }
 
     /// Rejects flags that need live sessions of a dataset.

@@ -204,9 +204,9 @@ fn repeat_turns(conversation: &mut Conversation, rounds: u32) {
         std::iter::once(turn).chain(std::iter::repeat_n(again, count))
     };
     conversation.turns = std::mem::take(&mut conversation.turns).into_iter().flat_map(more).collect();
-    if let Some(place) = &mut conversation.place {
-        place.joins.iter_mut().for_each(|join| join.turn = join.turn.saturating_mul(rounds));
-        if let Some(after) = &mut place.after {
+    if let Some(node) = &mut conversation.node {
+        node.joins.iter_mut().for_each(|join| join.turn = join.turn.saturating_mul(rounds));
+        if let Some(after) = &mut node.after {
             after.turn = after.turn.saturating_add(1).saturating_mul(rounds) - 1;
         }
     }
@@ -224,8 +224,8 @@ fn retime(conversations: &mut [Conversation], options: &DatasetOptions) {
             turn.at = turn.at.map(|at| scaled(at.saturating_sub(first)));
             turn.delay = delay(turn.delay);
         }
-        if let Some(place) = &mut conversation.place {
-            place.delay = delay(place.delay);
+        if let Some(node) = &mut conversation.node {
+            node.delay = delay(node.delay);
         }
     }
 }

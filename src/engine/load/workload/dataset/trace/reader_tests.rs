@@ -57,15 +57,15 @@ fn weka_live_session_waits_for_its_subagent_and_idle_time_is_limited() {
     let read = dataset(WEKA, &options);
     assert_eq!(read.caveats, []);
     let [main, subagent, other] = &read.conversations[..] else { panic!("{read:?}") };
-    let place = |conversation: &Conversation| conversation.place.clone().expect("a place");
-    assert_eq!(place(main).joins, [crate::SessionJoin { turn: 1, conversation: 1 }]);
-    assert_eq!((place(subagent).index, place(subagent).after), (1, None), "its parent had no turn that had ended");
-    assert_eq!((place(subagent).delay, place(other).index), (Duration::from_millis(1500), 0));
+    let node = |conversation: &Conversation| conversation.node.clone().expect("a node");
+    assert_eq!(node(main).joins, [crate::SessionJoin { turn: 1, conversation: 1 }]);
+    assert_eq!((node(subagent).index, node(subagent).after), (1, None), "its parent had no turn that had ended");
+    assert_eq!((node(subagent).delay, node(other).index), (Duration::from_millis(1500), 0));
     assert_eq!(main.turns[1].delay, Duration::from_millis(3500), "6 s - 2.5 s, the end of the subagent");
     assert_eq!((main.turns[1].since_start, subagent.turns[0].since_start.as_millis()), (Duration::from_secs(6), 1500));
     let capped = dataset(WEKA, &DatasetOptions { idle_max: Some(Duration::from_secs(1)), ..options });
     assert_eq!(
-        (capped.conversations[0].turns[1].delay, place(&capped.conversations[1]).delay.as_secs_f64()),
+        (capped.conversations[0].turns[1].delay, node(&capped.conversations[1]).delay.as_secs_f64()),
         (Duration::from_secs(1), 1.0)
     );
 }

@@ -96,7 +96,7 @@ pub(super) fn without_cut_turns(conversations: Vec<Conversation>) -> Vec<Convers
         })
         .collect();
     let afters: Vec<Option<SessionTurn>> =
-        conversations.iter().map(|one| one.place.as_ref().and_then(|place| place.after)).collect();
+        conversations.iter().map(|one| one.node.as_ref().and_then(|node| node.after)).collect();
     // The last turn that is left of the conversation, or what the conversation itself waits for.
     let existing = |mut after: Option<SessionTurn>| {
         while let Some(turn) = after {
@@ -113,11 +113,11 @@ pub(super) fn without_cut_turns(conversations: Vec<Conversation>) -> Vec<Convers
     let mut left = Vec::with_capacity(conversations.len());
     for (mut conversation, (length, index)) in conversations.into_iter().zip(lengths.iter().zip(&kept)) {
         let Some(index) = *index else { continue };
-        if let Some(place) = &mut conversation.place {
-            place.index = index;
-            place.after = existing(place.after);
-            place.joins.retain(|join| join.turn < *length);
-            place.joins = place
+        if let Some(node) = &mut conversation.node {
+            node.index = index;
+            node.after = existing(node.after);
+            node.joins.retain(|join| join.turn < *length);
+            node.joins = node
                 .joins
                 .iter()
                 .filter_map(|join| {

@@ -10,7 +10,7 @@
 //! - the first turn that started after a conversation had ended waits for it, in the same stream
 //!   and, for a subagent, in the stream in which it started.
 
-use crate::{SessionJoin, SessionPlace, SessionTurn};
+use crate::{SessionJoin, SessionNode, SessionTurn};
 
 /// Tolerance in the comparison of times, in seconds.
 const EPSILON: f64 = 1e-6;
@@ -86,9 +86,11 @@ impl Tree<'_> {
         let StreamRequest { stream, at, ids, .. } = self.requests[request];
         let idle = self.conversations.iter().enumerate().filter_map(|(index, conversation)| {
             let last = &self.requests[*conversation.requests.last()?];
-            let is_idle = conversation.stream == stream && last.end <= at + EPSILON;
+            if conversation.stream != stream || last.end > at + EPSILON {
+                return None;
+            }
             let common = last.ids.iter().zip(ids).take_while(|(one, other)| one == other).count();
-            is_idle.then_some((index, common, last.end))
+            Some((index, common, last.end))
         });
         let continued = idle.max_by(|one, other| one.1.cmp(&other.1).then(one.2.total_cmp(&other.2)));
         let index = match continued {
@@ -147,7 +149,6 @@ impl Tree<'_> {
                     .find(|turn| self.stream(turn) == stream && self.requests[turn.request].at + EPSILON >= end);
                 if let Some(&RankedTurn { turn, request }) = waits
                     && turn.turn > 0
-                    && turn.conversation != number(index)
                 {
                     let delay = (self.requests[request].at - end).max(0.0);
                     let waiting = &mut self.conversations[turn.conversation as usize];
@@ -161,9 +162,9 @@ impl Tree<'_> {
 }
 
 impl TreeConversation {
-    /// Returns the conversation's place, as the `index`th of its session.
-    pub(super) fn place(&self, index: usize) -> SessionPlace {
-        SessionPlace {
+    /// Returns the conversation's node, as the `index`th of its session.
+    pub(super) fn node(&self, index: usize) -> SessionNode {
+        SessionNode {
             index: number(index),
             after: self.after,
             delay: std::time::Duration::ZERO,

@@ -93,9 +93,9 @@ impl WekaReader {
                 }
                 chain.push(turn, reading.options);
             }
-            let mut place = conversation.place(index);
-            place.delay = super::duration(conversation.delays.first().copied().unwrap_or(0.0) * self.scale);
-            conversations.push(Conversation { place: Some(Box::new(place)), ..chain.finish(self.scale) });
+            let mut node = conversation.node(index);
+            node.delay = super::duration(conversation.delays.first().copied().unwrap_or(0.0) * self.scale);
+            conversations.push(Conversation { node: Some(Box::new(node)), ..chain.finish(self.scale) });
         }
         self.conversations.extend(session::without_cut_turns(conversations));
         Ok(())
