@@ -1,7 +1,9 @@
 //! Applying records: a state that repeats the changes that another master decided.
 //!
-//! Such a state serves no calls. It has no allocators, no eviction order and no list of free slots;
-//! `restore` builds them at the end, from the objects alone. It checks each record against the
+//! Such a state serves no calls. While it is loaded from a snapshot or a log, it has no allocated
+//! memory, no eviction order and no list of free slots: `restore` builds them at the end, from the
+//! objects alone. A state that follows another master has them, and changes them with each record,
+//! so that it can serve at once ([`StandbyState::follow`]). It checks each record against the
 //! state, because a record that does not fit means that the data is damaged.
 
 use std::borrow::Cow;
@@ -12,7 +14,6 @@ use std::time::Duration;
 use crate::client::CLIENTS_MAX;
 use crate::config::StorePolicy;
 use crate::digest::unkept_digest;
-use crate::eviction::index::EvictionIndex;
 use crate::mount::check_segment;
 use crate::object::{OBJECTS_MAX, ReplicaRecord};
 use crate::object_records::RecordRole;
@@ -94,6 +95,8 @@ pub struct StandbyState {
     /// What the digest of a snapshot of an earlier release contains that is not kept
     /// ([`unkept_digest`]).
     unkept: u64,
+    /// Whether it follows another master ([`follow`](Self::follow)), and is not being loaded.
+    pub(super) follows: bool,
     /// Counts the steps of [`activate`](Self::activate).
     pub(super) progress: Arc<AtomicU64>,
 }
@@ -101,7 +104,20 @@ pub struct StandbyState {
 impl StandbyState {
     /// Creates the state of an empty store.
     pub fn new(policy: StorePolicy) -> StandbyState {
-        StandbyState { state: MasterState::new(policy), registered: Vec::new(), unkept: 0, progress: Arc::default() }
+        StandbyState {
+            state: MasterState::new(policy),
+            registered: Vec::new(),
+            unkept: 0,
+            follows: false,
+            progress: Arc::default(),
+        }
+    }
+
+    /// Creates the state of an empty store, which follows another master.
+    pub fn following(policy: StorePolicy) -> StandbyState {
+        let mut this = StandbyState { follows: true, ..StandbyState::new(policy) };
+        this.state.objects.set_any_slot_next(true);
+        this
     }
 
     /// Applies the records of a payload or of a snapshot's chunk, which was written `age` before
@@ -190,21 +206,12 @@ impl StandbyState {
     /// The state of a copy that was made ready to serve, and has not served. It can apply records
     /// again.
     pub(super) fn of(mut state: MasterState) -> StandbyState {
-        state.order = EvictionIndex::new(state.policy.eviction_policy);
-        for at in (0..state.objects.slots()).map(ObjectSlot) {
-            if state.objects.get(at).is_some() {
-                let eviction = &mut state.objects[at].eviction;
-                eviction.set_applied(eviction.is_writing(), eviction.lease_until());
-                // The replicas in records are compared with these, and have no tickets.
-                state.objects[at].replicas_mut().for_each(|replica| replica.ticket = 0);
-            }
-        }
-        state.discards.clear_tickets();
+        state.objects.set_any_slot_next(true);
         state.condemned.clear();
         state.sweep_left = 0;
         state.sweep_at = 0;
         state.confirm_until = None;
-        StandbyState { state, registered: Vec::new(), unkept: 0, progress: Arc::default() }
+        StandbyState { state, registered: Vec::new(), unkept: 0, follows: true, progress: Arc::default() }
     }
 
     /// Counts the steps of [`activate`](Self::activate) in `progress`, so that another thread sees
@@ -244,6 +251,7 @@ impl StandbyState {
     /// [`MasterState::apply_record`].
     pub(super) fn apply(&mut self, now: Mono, age: Duration, record: &MasterRecord<'_>) -> Result<(), ApplyError> {
         let clock = RecordClock { now, age };
+        let role = StandbyRole { clock, follows: self.follows };
         match *record {
             MasterRecord::ObjectStarted(ref content) => self.check_new_object(content)?,
             MasterRecord::ObjectRewritten { slot, .. } => self.check_write(slot, false)?,
@@ -287,13 +295,16 @@ impl StandbyState {
                 self.change_metadata(&MetadataChange::Remove { key: Cow::Borrowed(key) })?;
             }
             MasterRecord::TableSizes { objects, segments, next_replica } => {
+                // A snapshot follows.
+                self.follows = false;
                 self.extend_tables(objects, segments)?;
                 self.state.segments.set_next_replica(next_replica);
             }
             MasterRecord::ObjectSaved { ref content, writing, checksum, lease_ms } => {
                 self.check_new_object(content)?;
                 self.unkept = self.unkept.wrapping_add(unkept_digest(content, writing, checksum));
-                self.state.insert_object(content, writing, &StandbyRole(clock));
+                self.follows = false;
+                self.state.insert_object(content, writing, &role);
                 let entry = &mut self.state.objects[content.slot].eviction;
                 entry.set_applied(writing, clock.used(lease_ms));
                 if !writing {
@@ -302,6 +313,7 @@ impl StandbyState {
                 }
             }
             MasterRecord::DiscardSaved { replica, bytes, remaining_ms } => {
+                self.follows = false;
                 let fits = bytes > 0 && self.state.segments.can_contain(&replica, bytes, 0);
                 if !fits || self.state.discards.contains(replica.id) {
                     return Err(ApplyError::BadDiscard(replica.id));
@@ -310,7 +322,23 @@ impl StandbyState {
                 self.state.discards.add(replica, bytes, clock.in_full(remaining_ms));
             }
         }
-        self.state.apply_record(record, &StandbyRole(clock));
+        self.state.apply_record(record, &role);
+        match *record {
+            MasterRecord::ObjectStarted(ref content) if self.follows => self.claim_memory(content.slot),
+            _ => Ok(()),
+        }
+    }
+
+    /// Allocates the ranges of a new object's replicas.
+    fn claim_memory(&mut self, at: ObjectSlot) -> Result<(), ApplyError> {
+        let MasterState { objects, segments, .. } = &mut self.state;
+        let object = &mut objects[at];
+        let size = object.size;
+        for replica in object.replicas_mut() {
+            if !segments.claim(replica, size) {
+                return Err(ApplyError::BadReplica { slot: at.0, segment: replica.segment.0 });
+            }
+        }
         Ok(())
     }
 
@@ -389,35 +417,62 @@ impl StandbyState {
 }
 
 /// A master that only applies records.
-struct StandbyRole(RecordClock);
+struct StandbyRole {
+    clock: RecordClock,
+    /// See [`StandbyState::follows`].
+    follows: bool,
+}
 
 impl RecordRole for StandbyRole {
     fn pin_end(&self, ms: u64) -> Mono {
-        self.0.after(ms)
+        self.clock.after(ms)
     }
 
     fn quarantine_end(&self, ms: u64) -> Mono {
-        self.0.in_full(ms)
+        self.clock.in_full(ms)
+    }
+
+    fn new_group_lease(&self) -> Mono {
+        self.clock.used(0)
     }
 
     fn begin_write(&self, state: &mut MasterState, at: ObjectSlot) {
-        state.objects[at].eviction.set_applied(true, self.0.used(0));
+        let used = self.clock.used(0);
+        match self.follows {
+            true => state.order.begin_recorded_write(&mut state.objects, at, self.clock.now, used),
+            false => state.objects[at].eviction.set_applied(true, used),
+        }
     }
 
     fn begin_rewrite(&self, state: &mut MasterState, at: ObjectSlot) {
-        let entry = &mut state.objects[at].eviction;
-        entry.set_applied(true, entry.lease_until());
+        match self.follows {
+            true => state.order.begin_write(&mut state.objects, at, self.clock.now),
+            false => {
+                let entry = &mut state.objects[at].eviction;
+                entry.set_applied(true, entry.lease_until());
+            }
+        }
     }
 
     fn end_write(&self, state: &mut MasterState, at: ObjectSlot) {
-        state.objects[at].eviction.set_applied(false, self.0.used(0));
+        let used = self.clock.used(0);
+        match self.follows {
+            true => state.order.end_recorded_write(&mut state.objects, at, self.clock.now, used),
+            false => state.objects[at].eviction.set_applied(false, used),
+        }
     }
 
     fn unlist(&self, state: &mut MasterState, at: ObjectSlot) {
-        state.objects[at].eviction.set_applied(false, Mono::ZERO);
+        match self.follows {
+            true => state.order.remove(&mut state.objects, at),
+            false => state.objects[at].eviction.set_applied(false, Mono::ZERO),
+        }
     }
 
     fn release(&self, state: &mut MasterState, replica: &ReplicaRecord, _bytes: u64, _is_mounted: bool) {
-        state.segments.release_reference(replica.segment);
+        match self.follows {
+            true => state.segments.release_claimed(replica),
+            false => state.segments.release_reference(replica.segment),
+        }
     }
 }

@@ -64,11 +64,6 @@ impl Discards {
         }
     }
 
-    /// Sets the allocator tickets of all replicas to 0.
-    pub(crate) fn clear_tickets(&mut self) {
-        self.by_id.values_mut().for_each(|discarded| discarded.replica.ticket = 0);
-    }
-
     /// The time at which the next replica may be freed.
     pub(crate) fn first(&self) -> Option<Mono> {
         self.due.first().map(|(until, _)| *until)

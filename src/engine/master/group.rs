@@ -3,6 +3,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use crate::eviction::index::EvictionIndex;
 use crate::object::{GroupMembership, ObjectTable};
 use crate::slots::{GroupSlot, ObjectSlot};
 use mcctl_base::Mono;
@@ -21,7 +22,10 @@ struct ObjectGroup {
     name: Box<[u8]>,
     first: ObjectSlot,
     /// The members' shared lease. Reading one member protects all members without updating each
-    /// member's record.
+    /// member's record. A recorded use: the group was restored, and its lease is that of all
+    /// restored objects ([`EvictionIndex::lease_end`]).
+    ///
+    /// [`EvictionIndex::lease_end`]: crate::eviction::index::EvictionIndex::lease_end
     lease_until: Mono,
 }
 
@@ -31,12 +35,12 @@ impl GroupTable {
         GroupTable { by_name: HashMap::with_hasher(FixedState::with_seed(seed)), slots: Vec::new(), spare: Vec::new() }
     }
 
-    /// Adds the object `at` to the group `name`.
-    pub(crate) fn join(&mut self, objects: &mut ObjectTable, at: ObjectSlot, name: &[u8]) {
+    /// Adds the object `at` to the group `name`. `lease_until` is the lease of a new group.
+    pub(crate) fn join(&mut self, objects: &mut ObjectTable, at: ObjectSlot, name: &[u8], lease_until: Mono) {
         let slot = match self.by_name.get(name) {
             Some(&slot) => slot,
             None => {
-                let group = ObjectGroup { name: name.into(), first: ObjectSlot::NIL, lease_until: Mono::ZERO };
+                let group = ObjectGroup { name: name.into(), first: ObjectSlot::NIL, lease_until };
                 let slot = match self.spare.pop() {
                     Some(slot) => {
                         self.slots[slot.index()] = group;
@@ -85,15 +89,15 @@ impl GroupTable {
         &self.slots[group.index()].name
     }
 
-    /// Returns the end of the members' shared lease.
+    /// Returns the end of the members' shared lease, or a recorded use.
     pub(crate) fn lease_until(&self, group: GroupSlot) -> Mono {
         self.slots[group.index()].lease_until
     }
 
-    /// Extends the shared lease because a member was read.
-    pub(crate) fn extend_lease(&mut self, group: GroupSlot, lease: Mono) {
+    /// Extends the shared lease to `lease` because a member was read.
+    pub(crate) fn extend_lease(&mut self, order: &EvictionIndex, group: GroupSlot, lease: Mono) {
         let group = &mut self.slots[group.index()];
-        group.lease_until = group.lease_until.max(lease);
+        group.lease_until = order.lease_end(group.lease_until).max(lease);
     }
 }
 

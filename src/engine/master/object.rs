@@ -30,18 +30,27 @@ const INLINE: usize = 80;
 const WARM_MAX: usize = 64;
 
 /// A range of a segment that belongs to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ReplicaRecord {
     /// Slot in the segment table.
     pub segment: SegmentSlot,
-    /// Identifies the range in the segment's allocator. 0 in a state that only applies records: it
-    /// has no allocators.
+    /// Identifies the range in the segment's allocator. 0 in records, and in a state that is being
+    /// loaded.
     pub ticket: u32,
     /// Offset of the first byte in the segment.
     pub offset: u64,
     /// The replica id reported to clients.
     pub id: u64,
 }
+
+/// The tickets are not compared: a record has none.
+impl PartialEq for ReplicaRecord {
+    fn eq(&self, other: &ReplicaRecord) -> bool {
+        (self.segment, self.offset, self.id) == (other.segment, other.offset, other.id)
+    }
+}
+
+impl Eq for ReplicaRecord {}
 
 /// One object. The alignment makes it span three cache lines: the key starts on the first, and
 /// `eviction` is on the third.
@@ -103,7 +112,7 @@ impl ObjectRecord {
             size: 0,
             extra: None,
             owner: OwnerSlot::NONE,
-            eviction: EvictionEntry::free(ObjectSlot::NIL),
+            eviction: EvictionEntry::free(ObjectSlot::NIL, ObjectSlot::NIL),
         }
     }
 
@@ -168,6 +177,8 @@ pub(super) struct ObjectTable {
     keys: LongKeys,
     /// First free slot. The entries of free slots link them.
     spare: ObjectSlot,
+    /// Any free slot may be used next, so the list of free slots is linked in both directions.
+    is_any_slot_next: bool,
     len: u32,
     hasher: FixedState,
 }
@@ -180,6 +191,7 @@ impl ObjectTable {
             slots: Chunked::default(),
             keys: LongKeys::default(),
             spare: ObjectSlot::NIL,
+            is_any_slot_next: false,
             len: 0,
             hasher: FixedState::with_seed(seed),
         }
@@ -275,8 +287,8 @@ impl ObjectTable {
 
     /// Inserts a new object, which is not in the eviction index, at exactly this slot. The slot
     /// must be free or the next one of the table, and `key` must not be in the table. Unless the
-    /// slot is that of [`next_slot`](Self::next_slot), the list of free slots is wrong until
-    /// [`relink_free_slots`](Self::relink_free_slots).
+    /// slot is that of [`next_slot`](Self::next_slot), or any slot may be next, the list of free
+    /// slots is wrong until [`relink_free_slots`](Self::relink_free_slots).
     #[inline]
     pub(crate) fn insert_at(&mut self, at: ObjectSlot, key: HashedKey<'_>, new: NewObject) {
         let object = self.record_of(key, new);
@@ -284,8 +296,12 @@ impl ObjectTable {
             self.slots.push(object);
         } else {
             debug_assert!(self.get(at).is_none(), "a slot contains one object");
+            let (before, after) = self.slots[at.0].eviction.neighbors();
             if at == self.spare {
-                self.spare = self.slots[at.0].eviction.neighbors().1;
+                self.spare = after;
+            }
+            if self.is_any_slot_next {
+                self.link_free(before, after);
             }
             self.slots[at.0] = object;
         }
@@ -304,11 +320,42 @@ impl ObjectTable {
     pub(crate) fn relink_free_slots(&mut self) {
         self.spare = ObjectSlot::NIL;
         for at in (0..self.slots.len()).rev() {
-            let object = &mut self.slots[at];
-            if object.eviction.is_free() {
-                object.eviction = EvictionEntry::free(self.spare);
-                self.spare = ObjectSlot(at);
+            if self.slots[at].eviction.is_free() {
+                self.add_free(ObjectSlot(at), true);
             }
+        }
+    }
+
+    /// Sets whether any free slot may be used next. The list of free slots must be complete.
+    pub(crate) fn set_any_slot_next(&mut self, is_any: bool) {
+        self.is_any_slot_next = is_any;
+    }
+
+    /// The free slots, in the order of the list.
+    #[cfg(test)]
+    pub(crate) fn free_slots(&self) -> Vec<ObjectSlot> {
+        let is_slot = |at: &ObjectSlot| *at != ObjectSlot::NIL;
+        let next = |at: &ObjectSlot| Some(self.slots[at.0].eviction.neighbors().1).filter(is_slot);
+        std::iter::successors(Some(self.spare).filter(is_slot), next).collect()
+    }
+
+    /// Adds a slot to the free ones. `both`: links it in both directions.
+    #[inline]
+    fn add_free(&mut self, at: ObjectSlot, both: bool) {
+        let next = std::mem::replace(&mut self.spare, at);
+        self.slots[at.0].eviction = EvictionEntry::free(ObjectSlot::NIL, next);
+        if both && next != ObjectSlot::NIL {
+            self.slots[next.0].eviction.set_free_links(Some(at), None);
+        }
+    }
+
+    /// Makes two free slots neighbors. Either of them may be `NIL`.
+    fn link_free(&mut self, before: ObjectSlot, after: ObjectSlot) {
+        if before != ObjectSlot::NIL {
+            self.slots[before.0].eviction.set_free_links(None, Some(after));
+        }
+        if after != ObjectSlot::NIL {
+            self.slots[after.0].eviction.set_free_links(Some(before), None);
         }
     }
 
@@ -321,10 +368,10 @@ impl ObjectTable {
             self.keys.remove(long_slot(&object.key), object.key_len);
         }
         debug_assert!(object.eviction.is_unlisted(), "an object leaves the eviction index before it is removed");
-        object.eviction = EvictionEntry::free(self.spare);
-        self.spare = at;
+        let removed = RemovedObject { size: object.size, replica: object.replica, extra: object.extra.take() };
+        self.add_free(at, self.is_any_slot_next);
         self.len -= 1;
-        RemovedObject { size: object.size, replica: object.replica, extra: object.extra.take() }
+        removed
     }
 
     /// Returns the key of an object.

@@ -3,8 +3,8 @@
 //! reads the record.
 //!
 //! This file changes what records describe: objects, their owners and groups, quarantined replicas,
-//! and the sums over them. What only one role has is behind [`RecordRole`]: a leader has an
-//! eviction order and allocators, a standby has the times at which objects were used.
+//! and the sums over them. What differs between the roles is behind [`RecordRole`]: their times,
+//! and the memory, which a leader has allocated before, and which it frees later.
 
 use crate::eviction::index::{PendingPin, SoftPin};
 use crate::object::{NewObject, ObjectExtra, ObjectRecord, RemovedObject, ReplicaRecord};
@@ -19,6 +19,8 @@ pub(super) trait RecordRole {
     fn pin_end(&self, ms: u64) -> Mono;
     /// When a quarantine ends that lasts `ms` milliseconds according to the record.
     fn quarantine_end(&self, ms: u64) -> Mono;
+    /// The lease of a new group.
+    fn new_group_lease(&self) -> Mono;
     /// Marks a new object as being written.
     fn begin_write(&self, state: &mut MasterState, at: ObjectSlot);
     /// Marks a complete object as being written.
@@ -109,7 +111,7 @@ impl MasterState {
         self.claim_new(content.slot);
         self.objects.insert_at(content.slot, self.objects.hash(content.key), new);
         if let Some(group) = content.group {
-            self.groups.join(&mut self.objects, content.slot, group);
+            self.groups.join(&mut self.objects, content.slot, group, role.new_group_lease());
         }
     }
 
@@ -160,22 +162,27 @@ impl MasterState {
     }
 
     fn drop_replicas<R: RecordRole>(&mut self, at: ObjectSlot, kept: ReplicaList<'_>, role: &R) {
-        let first = kept.first();
-        let rest = kept.rest_to_vec();
         self.preserve(at);
         let object = &self.objects[at];
         let size = object.size;
         let before: Vec<ReplicaRecord> = object.replicas().copied().collect();
+        // A record has no tickets, so the replicas are those of the object.
+        let is_kept = |replica: &ReplicaRecord| kept.iter().any(|other| other == *replica);
+        let (kept, lost): (Vec<ReplicaRecord>, Vec<ReplicaRecord>) = before.iter().copied().partition(is_kept);
+        let Some((first, rest)) = kept.split_first() else {
+            debug_assert!(false, "an object keeps at least one replica");
+            return;
+        };
         if !object.eviction.is_writing() {
-            let dropped = (before.len() - rest.len() - 1) as u64;
+            let dropped = lost.len() as u64;
             self.mem_replicas -= dropped;
             self.hard_pinned_bytes -= if object.eviction.hard_pin() { size * dropped } else { 0 };
         }
-        for lost in before.iter().filter(|replica| **replica != first && !rest.contains(replica)) {
-            self.release_replica(lost, size, role);
+        for replica in &lost {
+            self.release_replica(replica, size, role);
         }
         self.ended.replace_replica(at, before[0].id, first.id);
-        self.objects[at].set_replicas(first, rest);
+        self.objects[at].set_replicas(*first, rest.to_vec());
     }
 
     /// Stops counting a replica of `bytes` bytes in its segment, and releases its memory.

@@ -85,7 +85,7 @@ impl MasterState {
         let lease = now + self.policy.lease_ttl;
         self.order.touch(&mut self.objects, at, lease);
         if let Some(group) = self.objects[at].group() {
-            self.groups.extend_lease(group, lease);
+            self.groups.extend_lease(&self.order, group, lease);
         }
     }
 

@@ -141,6 +141,11 @@ impl RecordRole for LeaderRole {
     }
 
     #[inline(always)]
+    fn new_group_lease(&self) -> Mono {
+        Mono::ZERO
+    }
+
+    #[inline(always)]
     fn begin_write(&self, state: &mut MasterState, at: ObjectSlot) {
         state.order.begin_write(&mut state.objects, at, self.0.now());
     }

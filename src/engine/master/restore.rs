@@ -1,11 +1,13 @@
-//! Turns a state that was read from disk into one that serves calls: builds allocators, eviction
-//! order and lists of free slots.
+//! Turns a state that was loaded into one that follows another master or serves calls: builds
+//! allocators, eviction order and lists of free slots. A state that follows has them, so that it
+//! serves in a time that does not depend on the number of objects.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::alloc::{OffsetAllocator, RangeError, UsedRange};
 use crate::apply::StandbyState;
+use crate::eviction::index::EvictionIndex;
 use crate::planted::{PlantedMistake, is_planted};
 use crate::slots::{ObjectSlot, SegmentSlot};
 use crate::state::MasterState;
@@ -45,6 +47,33 @@ enum RangeHolder {
 }
 
 impl StandbyState {
+    /// Prepares the state to follow another master: from now on, it keeps everything that it needs
+    /// to serve. Takes as long as a sort of all objects, and no time if it follows already.
+    /// Unfinished writes count as started at `now`.
+    ///
+    /// # Errors
+    /// Two objects have the same memory, or an object's memory is outside its segment.
+    pub fn follow(&mut self, now: Mono) -> Result<(), RestoreError> {
+        if !self.follows {
+            self.build(now)?;
+            self.state.segments.index_free_runs();
+            self.follows = true;
+        }
+        self.state.objects.set_any_slot_next(true);
+        Ok(())
+    }
+
+    /// Builds what a state lacks that was loaded.
+    fn build(&mut self, now: Mono) -> Result<(), RestoreError> {
+        let step = || {
+            self.progress.fetch_add(1, Ordering::Relaxed);
+        };
+        rebuild_memory(&mut self.state, step)?;
+        rebuild_order(&mut self.state, now, step);
+        self.state.objects.relink_free_slots();
+        Ok(())
+    }
+
     /// Starts to serve calls at `now`. The applied records must be durable, because the memory that
     /// they freed is available at once: sync the log first.
     ///
@@ -70,24 +99,24 @@ impl StandbyState {
     /// # Errors
     /// Same as [`activate`](Self::activate).
     pub fn activate_behind(
-        self,
+        mut self,
         now: Mono,
         hold: Duration,
         stale: Duration,
     ) -> Result<(MasterState, RestoreReport), RestoreError> {
+        if !self.follows {
+            self.build(now)?;
+        }
         let condemned = self.condemned();
-        let StandbyState { mut state, progress, .. } = self;
-        let step = || {
-            progress.fetch_add(1, Ordering::Relaxed);
-        };
+        let StandbyState { mut state, .. } = self;
         state.condemned = condemned.into();
-        rebuild_memory(&mut state, step)?;
+        state.segments.relink_free_slots();
+        state.objects.set_any_slot_next(false);
         state.earlier_lease = state.earlier_lease.max(state.policy.lease_ttl);
         let lease = now + state.earlier_lease + stale;
         state.earlier_leases_until = lease;
         let lease = if is_planted(PlantedMistake::LeaseAssumedEnded) { now } else { lease };
-        let writing = rebuild_order(&mut state, now, lease, step);
-        state.objects.relink_free_slots();
+        state.order.extend_restored_leases(lease);
         let deadline = now + state.policy.client_ttl;
         state.clients.restore_all(deadline);
         state.confirm_until = Some(deadline);
@@ -99,7 +128,7 @@ impl StandbyState {
         let mounted = (0..state.segments.slots()).filter(|slot| state.segments.get(SegmentSlot(*slot)).is_some());
         let report = RestoreReport {
             objects: u64::from(state.objects.len()),
-            writing,
+            writing: u64::from(state.order.writes()),
             segments: mounted.count() as u64,
             clients: state.clients.len() as u64,
         };
@@ -114,17 +143,16 @@ const SLOTS_PER_STEP: u32 = 1 << 16;
 const WRITES_PER_CHANGE: usize = 4096;
 
 impl MasterState {
-    /// Another master may have granted leases until now. Every object counts as leased until
-    /// `until` at least. Visits all objects.
+    /// Another master may have granted leases until now. Every restored object counts as leased
+    /// until `until` at least.
     pub fn assume_leases(&mut self, until: Mono) {
         self.earlier_leases_until = self.earlier_leases_until.max(until);
-        for at in (0..self.objects.slots()).map(ObjectSlot) {
-            let Some(object) = self.objects.get(at) else { continue };
-            if let Some(group) = object.group() {
-                self.groups.extend_lease(group, until);
-            }
-            self.order.touch(&mut self.objects, at, until);
-        }
+        self.order.extend_restored_leases(until);
+    }
+
+    /// Takes what only a state that follows another master needs. Dropping it may take long.
+    pub fn take_following(&mut self) -> impl Send + use<> {
+        self.segments.take_free_ends()
     }
 
     /// The longest lease that an earlier master granted.
@@ -170,7 +198,7 @@ fn rebuild_memory(state: &mut MasterState, step: impl Fn()) -> Result<(), Restor
         add(replica.segment, replica.offset, discarded.bytes, RangeHolder::Discard(replica.id));
     }
     let MasterState { segments, objects, discards, .. } = &mut *state;
-    let rebuilt = segments.rebuild(|slot, size| -> Result<OffsetAllocator, (SegmentSlot, RangeError)> {
+    let rebuilt = segments.rebuild_memory(|slot, size| -> Result<OffsetAllocator, (SegmentSlot, RangeError)> {
         step();
         let mut ranges = std::mem::take(&mut by_segment[slot.index()]);
         ranges.sort_unstable_by_key(|range| range.range.offset);
@@ -194,27 +222,20 @@ fn rebuild_memory(state: &mut MasterState, step: impl Fn()) -> Result<(), Restor
     })
 }
 
-/// Inserts all objects into the eviction order: those that were used last are evicted last. Returns
-/// the number of unfinished writes. Calls `step` from time to time.
-fn rebuild_order(state: &mut MasterState, now: Mono, lease: Mono, step: impl Fn()) -> u64 {
+/// Inserts all objects into a new eviction order: those that were used last are evicted last. Calls
+/// `step` from time to time.
+fn rebuild_order(state: &mut MasterState, now: Mono, step: impl Fn()) {
+    state.order = EvictionIndex::new(state.policy.eviction_policy);
     let mut by_use: Vec<(Mono, ObjectSlot)> = Vec::with_capacity(state.objects.len() as usize);
     for at in (0..state.objects.slots()).map(ObjectSlot) {
         let Some(object) = state.objects.get(at) else { continue };
         by_use.push((object.eviction.lease_until(), at));
     }
     by_use.sort_unstable();
-    let mut writing = 0;
     for (nth, (_, at)) in by_use.into_iter().enumerate() {
         if nth % SLOTS_PER_STEP as usize == 0 {
             step();
         }
-        state.order.restore(&mut state.objects, at, now, lease);
-        if state.objects[at].eviction.is_writing() {
-            writing += 1;
-        }
-        if let Some(group) = state.objects[at].group() {
-            state.groups.extend_lease(group, lease);
-        }
+        state.order.restore(&mut state.objects, at, now);
     }
-    writing
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use crate::alloc::offset::FreeEnds;
 use crate::alloc::placement::SegmentPool;
 use crate::alloc::{Allocator, OffsetAllocator};
 use crate::object::ReplicaRecord;
@@ -57,9 +58,18 @@ pub(super) struct MountedSegment {
     /// Sum of the requested sizes of the objects in the segment, in bytes.
     pub used: u64,
     memory: OffsetAllocator,
+    /// The free runs of `memory` by their ends, in a state that applies records. Otherwise not
+    /// kept.
+    free: FreeEnds,
 }
 
 impl MountedSegment {
+    /// Used bytes, blocks and the longest free run of the allocator.
+    #[cfg(test)]
+    pub(crate) fn memory_report(&self) -> (u64, u32, u64) {
+        (self.memory.used(), self.memory.live(), self.memory.largest_free())
+    }
+
     /// Whether the segment is offered for new objects.
     pub(crate) fn is_open(&self) -> bool {
         self.open
@@ -205,8 +215,9 @@ impl SegmentTable {
         let held_until = None;
         let grace_until = None;
         let used = 0;
+        let free = FreeEnds::default();
         let mounted =
-            MountedSegment { segment, client, status, confirmed, open, held_until, grace_until, used, memory };
+            MountedSegment { segment, client, status, confirmed, open, held_until, grace_until, used, memory, free };
         let entry = &mut self.slots[at.index()];
         entry.mounted = Some(Box::new(mounted));
         entry.never_confirmed = false;

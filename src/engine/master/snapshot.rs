@@ -6,7 +6,10 @@
 //! in slices; the state is locked for one slice at a time. See [`SnapshotWalk`] for objects that
 //! change in the meantime.
 
+use std::time::Duration;
+
 use crate::digest::{discard_digest, object_digest};
+use crate::record::clock::{is_recorded_use, recorded_use_ms};
 use crate::record::{DataFormat, MasterRecord, NO_WRITER, ObjectContent, ReplicaList, SegmentContent, remaining_ms};
 use crate::slots::{ObjectSlot, SegmentSlot};
 use crate::snapshot_walk::SnapshotWalk;
@@ -161,13 +164,13 @@ impl MasterState {
             pending: pin.map(|pin| pin.pending()).unwrap_or_default(),
         };
         let lease = object.eviction.lease_until();
-        let ms = |duration: std::time::Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        ObjectImage {
-            content,
-            writing: object.eviction.is_writing(),
-            checksum: object.eviction.checksum(),
-            lease_ms: ms(lease.since(from)) - ms(from.since(lease)),
-        }
+        let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        let lease_ms = if is_recorded_use(lease) {
+            recorded_use_ms(lease, from)
+        } else {
+            ms(lease.since(from)) - ms(from.since(lease))
+        };
+        ObjectImage { content, writing: object.eviction.is_writing(), checksum: object.eviction.checksum(), lease_ms }
     }
 
     /// Adds the segments and clients, and a table of objects with `objects` slots.

@@ -271,16 +271,17 @@ impl MasterState {
     /// Removes an unfinished write. If the write replaces a value in place, readers may still read
     /// the memory under the lease on that value, so the memory is quarantined until the lease ends.
     pub(super) fn abandon(&mut self, at: ObjectSlot, now: Mono) {
-        let lease = self.objects[at].eviction.lease_until();
+        let lease = self.order.lease_end(self.objects[at].eviction.lease_until());
         if now < lease { self.discard(at, now, lease) } else { self.erase(at) }
     }
 
     /// The time until which the object is protected by its own lease or its group's.
     pub(super) fn lease_until(&self, at: ObjectSlot) -> Mono {
         let object = &self.objects[at];
+        let own = self.order.lease_end(object.eviction.lease_until());
         match object.group() {
-            Some(group) => object.eviction.lease_until().max(self.groups.lease_until(group)),
-            None => object.eviction.lease_until(),
+            Some(group) => own.max(self.order.lease_end(self.groups.lease_until(group))),
+            None => own,
         }
     }
 

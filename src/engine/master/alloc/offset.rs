@@ -12,8 +12,10 @@
 
 use crate::alloc::{Allocator, Block, Chunked};
 
+mod claim;
 mod rebuild;
 
+pub use claim::FreeEnds;
 pub use rebuild::{RangeError, UsedRange};
 
 /// Allocates offsets in one segment.

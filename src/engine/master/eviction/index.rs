@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use crate::eviction::list::RecordList;
 use crate::eviction::{ActivePolicy, EvictionPolicy, EvictionPolicyKind};
 use crate::object::ObjectTable;
+use crate::record::clock::{RECORDED_USES, is_recorded_use};
 use crate::slots::ObjectSlot;
 use mcctl_base::Mono;
 
@@ -22,13 +23,14 @@ use mcctl_base::Mono;
 #[derive(Debug)]
 #[repr(C, packed(4))]
 pub(crate) struct EvictionEntry {
-    /// The object cannot be removed or evicted before this time.
+    /// The object cannot be removed or evicted before this time. A recorded use
+    /// ([`is_recorded_use`]): the object was restored, and its lease is that of all restored
+    /// objects.
     lease_until: Mono,
     /// While a write is in progress: when it started. Otherwise the checksum of the value, if
     /// `has_checksum`.
     start_or_checksum: u64,
-    /// Neighbors in the list that contains the object. A free slot uses `next` for the next free
-    /// slot.
+    /// Neighbors in the list that contains the object, or in that of the free slots.
     pub(super) prev: ObjectSlot,
     pub(super) next: ObjectSlot,
     state: EvictionState,
@@ -69,9 +71,16 @@ impl EvictionEntry {
         }
     }
 
-    /// The entry of a slot without an object. `next` is the next free slot.
-    pub(crate) fn free(next: ObjectSlot) -> EvictionEntry {
-        EvictionEntry { next, state: EvictionState::Free, ..EvictionEntry::new(false) }
+    /// The entry of a slot without an object, with its neighbors in the list of free slots.
+    pub(crate) fn free(prev: ObjectSlot, next: ObjectSlot) -> EvictionEntry {
+        EvictionEntry { prev, next, state: EvictionState::Free, ..EvictionEntry::new(false) }
+    }
+
+    /// Changes the neighbors of a free slot.
+    pub(crate) fn set_free_links(&mut self, prev: Option<ObjectSlot>, next: Option<ObjectSlot>) {
+        debug_assert!(self.is_free(), "the links of an object belong to the index");
+        self.prev = prev.unwrap_or(self.prev);
+        self.next = next.unwrap_or(self.next);
     }
 
     /// Sets whether a write is in progress, and when the object was last used, in a state that only
@@ -84,7 +93,8 @@ impl EvictionEntry {
         }
     }
 
-    /// The end of the object's own lease. Its group may have a longer one.
+    /// The end of the object's own lease, or its recorded use ([`EvictionIndex::lease_end`]). Its
+    /// group may have a longer one.
     #[inline]
     pub(crate) fn lease_until(&self) -> Mono {
         self.lease_until
@@ -215,6 +225,10 @@ pub(crate) struct EvictionIndex {
     pinned: BTreeSet<(Mono, ObjectSlot)>,
     /// Soft-pinned objects, ordered by the end of the pin.
     pin_ends: BTreeSet<(Mono, ObjectSlot)>,
+    /// Number of unfinished writes.
+    writes: u32,
+    /// When the leases of restored objects end.
+    restored_until: Mono,
 }
 
 impl EvictionIndex {
@@ -225,7 +239,20 @@ impl EvictionIndex {
             writing: RecordList::default(),
             pinned: BTreeSet::new(),
             pin_ends: BTreeSet::new(),
+            writes: 0,
+            restored_until: Mono::ZERO,
         }
+    }
+
+    /// Sets when the leases of restored objects end: not before `until`.
+    pub(crate) fn extend_restored_leases(&mut self, until: Mono) {
+        self.restored_until = self.restored_until.max(until);
+    }
+
+    /// When a lease ends that [`EvictionEntry::lease_until`] or a group returns.
+    #[inline]
+    pub(crate) fn lease_end(&self, lease: Mono) -> Mono {
+        if is_recorded_use(lease) { self.restored_until } else { lease }
     }
 
     /// Records the start of a write.
@@ -234,6 +261,7 @@ impl EvictionIndex {
         let entry = &mut objects[at].eviction;
         entry.set_write_start(now);
         entry.state = EvictionState::Writing;
+        self.writes += 1;
         self.writing.append(objects, at);
     }
 
@@ -243,7 +271,22 @@ impl EvictionIndex {
     pub(crate) fn end_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
         self.remove(objects, at);
         let entry = &mut objects[at].eviction;
-        entry.lease_until = entry.lease_until.max(now);
+        entry.lease_until = self.lease_end(entry.lease_until).max(now);
+        self.insert(objects, at, now);
+    }
+
+    /// Like [`begin_write`](Self::begin_write), for a new object in a state that applies records.
+    /// `used`: the time of the record.
+    pub(crate) fn begin_recorded_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono, used: Mono) {
+        objects[at].eviction.lease_until = used;
+        self.begin_write(objects, at, now);
+    }
+
+    /// Like [`end_write`](Self::end_write), in a state that applies records. `used`: the time of
+    /// the record.
+    pub(crate) fn end_recorded_write(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono, used: Mono) {
+        self.remove(objects, at);
+        objects[at].eviction.lease_until = used;
         self.insert(objects, at, now);
     }
 
@@ -251,9 +294,13 @@ impl EvictionIndex {
     pub(crate) fn touch(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
         let entry = &mut objects[at].eviction;
         let before = entry.lease_until;
-        if lease <= before {
+        let lease = if is_recorded_use(before) {
+            lease.max(self.restored_until)
+        } else if lease <= before {
             return;
-        }
+        } else {
+            lease
+        };
         entry.lease_until = lease;
         match entry.state {
             EvictionState::Evictable => self.policy.touch(objects, at, before),
@@ -267,6 +314,7 @@ impl EvictionIndex {
     pub(crate) fn postpone(&mut self, objects: &mut ObjectTable, at: ObjectSlot, lease: Mono) {
         let entry = &mut objects[at].eviction;
         let before = entry.lease_until;
+        let lease = if is_recorded_use(before) { lease.max(self.restored_until) } else { lease };
         entry.lease_until = lease;
         match entry.state {
             EvictionState::Evictable => self.policy.postpone(objects, at, before),
@@ -292,7 +340,10 @@ impl EvictionIndex {
         let entry = &objects[at].eviction;
         match entry.state {
             EvictionState::Evictable => self.policy.remove(objects, at),
-            EvictionState::Writing => self.writing.detach(objects, at),
+            EvictionState::Writing => {
+                self.writes -= 1;
+                self.writing.detach(objects, at);
+            }
             EvictionState::SoftPinned => {
                 self.pinned.remove(&(entry.lease_until, at));
                 if let Some(end) = objects[at].soft_pin() {
@@ -325,30 +376,31 @@ impl EvictionIndex {
         self.pinned.insert((lease, at));
     }
 
-    /// Inserts an object that was restored from records ([`EvictionEntry::set_applied`]), with a
-    /// lease until `lease`. Objects are evicted in the order in which they were inserted. A write
-    /// in progress counts as started at `now`.
-    pub(crate) fn restore(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono, lease: Mono) {
+    /// Inserts an object that was restored from records ([`EvictionEntry::set_applied`]). Objects
+    /// come in the order of their recorded uses. A write in progress counts as started at `now`.
+    pub(crate) fn restore(&mut self, objects: &mut ObjectTable, at: ObjectSlot, now: Mono) {
         let entry = &mut objects[at].eviction;
         let writing = entry.is_writing();
         entry.state = EvictionState::None;
-        entry.lease_until = now;
         if writing {
             self.begin_write(objects, at, now);
         } else {
             self.insert(objects, at, now);
         }
-        self.touch(objects, at, lease);
     }
 
     /// The next unpinned object to evict, chosen by the policy. Its lease has ended.
     pub(crate) fn victim(&mut self, objects: &ObjectTable, now: Mono) -> Option<ObjectSlot> {
-        self.policy.victim(objects, now)
+        self.policy.victim(objects, now, self.restored_until)
     }
 
     /// The next soft-pinned object to evict: the one whose lease ended first.
     pub(crate) fn pinned_victim(&self, now: Mono) -> Option<ObjectSlot> {
-        self.pinned.first().filter(|(lease, _)| *lease <= now).map(|(_, at)| *at)
+        // Restored objects are older than all others, and last in the set.
+        let last = self.pinned.last().filter(|(used, _)| is_recorded_use(*used) && self.restored_until <= now);
+        let restored = last.and_then(|_| self.pinned.range((RECORDED_USES, ObjectSlot(0))..).next());
+        let own = || self.pinned.first().filter(|(lease, _)| *lease <= now);
+        restored.or_else(own).map(|(_, at)| *at)
     }
 
     /// The oldest unfinished write.
@@ -359,6 +411,11 @@ impl EvictionIndex {
     /// The end of the soft pin that ends first.
     pub(crate) fn first_pin_end(&self) -> Option<Mono> {
         self.pin_ends.first().map(|(end, _)| *end)
+    }
+
+    /// Number of unfinished writes.
+    pub(crate) fn writes(&self) -> u32 {
+        self.writes
     }
 
     /// Number of objects under an active soft pin.

@@ -37,8 +37,9 @@ trait EvictionPolicy {
     /// Removes an object, because it is removed from the store or is no longer evictable.
     fn remove(&mut self, objects: &mut ObjectTable, at: ObjectSlot);
     /// Returns the next object to evict, or `None` if there is none. Its lease must have ended at
-    /// or before `now`. The object remains in the policy until the index removes or postpones it.
-    fn victim(&mut self, objects: &ObjectTable, now: Mono) -> Option<ObjectSlot>;
+    /// or before `now`. A lease that ends at a recorded use ends at `restored_until`. The object
+    /// remains in the policy until the index removes or postpones it.
+    fn victim(&mut self, objects: &ObjectTable, now: Mono, restored_until: Mono) -> Option<ObjectSlot>;
 }
 
 /// Defines the list of policies: their names, and the enum that calls the policy in use. With an
@@ -86,8 +87,8 @@ macro_rules! eviction_policies {
             }
 
             #[inline]
-            fn victim(&mut self, objects: &ObjectTable, now: Mono) -> Option<ObjectSlot> {
-                match self { $(ActivePolicy::$name(policy) => policy.victim(objects, now)),* }
+            fn victim(&mut self, objects: &ObjectTable, now: Mono, restored_until: Mono) -> Option<ObjectSlot> {
+                match self { $(ActivePolicy::$name(policy) => policy.victim(objects, now, restored_until)),* }
             }
         }
     };

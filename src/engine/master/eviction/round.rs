@@ -155,7 +155,7 @@ impl MasterState {
             return;
         }
         let Some(group) = self.objects[at].group() else { return self.evict(round, at) };
-        let lease = self.groups.lease_until(group);
+        let lease = self.order.lease_end(self.groups.lease_until(group));
         if lease > now {
             // A member was read, so its lease protects the whole group.
             self.order.postpone(&mut self.objects, at, lease);

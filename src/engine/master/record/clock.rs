@@ -8,6 +8,23 @@ use mcctl_base::Mono;
 /// before this process started are negative on its own clock.
 const USED_ORIGIN: Duration = Duration::from_secs(1 << 32);
 
+/// Whether this is the time of a use that was read from a record ([`RecordClock::used`]), and not a
+/// time on this process's clock.
+#[inline]
+pub(crate) fn is_recorded_use(at: Mono) -> bool {
+    at >= RECORDED_USES
+}
+
+/// All recorded uses are after this time, and no time on this process's clock is.
+pub(crate) const RECORDED_USES: Mono = Mono(1 << 61);
+
+/// The time of a recorded use on this process's clock, relative to `from`, in milliseconds.
+pub(crate) fn recorded_use_ms(at: Mono, from: Mono) -> i64 {
+    let origin = from + USED_ORIGIN;
+    let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    ms(at.since(origin)) - ms(origin.since(at))
+}
+
 /// Converts a record's durations to this process's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordClock {

@@ -1,9 +1,11 @@
 //! Segment tables that are filled from records, the confirmation of restored segments, and holds.
 //!
-//! A table that is being filled has no allocators and no list of free slots until
-//! [`SegmentTable::rebuild`]. Its segments are unconfirmed.
+//! A table that is loaded has no allocated memory until [`SegmentTable::rebuild_memory`]. A table
+//! that follows another master allocates the ranges that the records state. Neither has a list of
+//! free slots until [`SegmentTable::relink_free_slots`]. Their segments are unconfirmed.
 
 use crate::alloc::OffsetAllocator;
+use crate::alloc::offset::FreeEnds;
 use crate::object::ReplicaRecord;
 use crate::segment::{SEGMENTS_MAX, SegmentEntry, SegmentTable, share_protocol};
 use crate::slots::SegmentSlot;
@@ -78,7 +80,12 @@ impl SegmentTable {
         }
         self.extend_to(at.0 + 1);
         share_protocol(&mut segment);
-        self.insert(at, segment, client, false, OffsetAllocator::new(0));
+        let memory = OffsetAllocator::new(segment.size);
+        let free = FreeEnds::of(&memory);
+        self.insert(at, segment, client, false, memory);
+        if let Some(mounted) = self.slots[at.index()].mounted.as_mut() {
+            mounted.free = free;
+        }
         true
     }
 
@@ -95,7 +102,28 @@ impl SegmentTable {
         })
     }
 
-    /// Removes a replica's reference to the slot. For a table without allocators; see
+    /// Allocates the range of a replica of `bytes` bytes, and sets its ticket. A removed segment
+    /// has no memory. Returns false if the range is not free.
+    #[must_use]
+    pub(crate) fn claim(&mut self, replica: &mut ReplicaRecord, bytes: u64) -> bool {
+        let entry = &mut self.slots[replica.segment.index()];
+        let Some(mounted) = entry.mounted.as_mut() else { return true };
+        let ticket = mounted.memory.claim(&mut mounted.free, replica.offset, bytes);
+        replica.ticket = ticket.unwrap_or(0);
+        ticket.is_some()
+    }
+
+    /// Frees the range of a replica, unless its segment has been removed, and removes its reference
+    /// to the slot. For a table that follows another master; see [`release`](Self::release).
+    pub(crate) fn release_claimed(&mut self, replica: &ReplicaRecord) {
+        let entry = &mut self.slots[replica.segment.index()];
+        entry.replicas -= 1;
+        if let Some(mounted) = entry.mounted.as_mut() {
+            mounted.memory.release(&mut mounted.free, replica.ticket);
+        }
+    }
+
+    /// Removes a replica's reference to the slot. For a table that is loaded; see
     /// [`release`](Self::release).
     pub(crate) fn release_reference(&mut self, segment: SegmentSlot) {
         self.slots[segment.index()].replicas -= 1;
@@ -111,25 +139,42 @@ impl SegmentTable {
         self.next_replica = self.next_replica.max(id);
     }
 
-    /// Rebuilds the list of free slots, and sets the allocator of each mounted segment to the
-    /// result of `memory_of`, which is passed the segment's slot and size.
+    /// Sets the allocator of each mounted segment to the result of `memory_of`, which is passed the
+    /// segment's slot and size.
     ///
     /// # Errors
     /// The first error of `memory_of`.
-    pub(crate) fn rebuild<E>(
+    pub(crate) fn rebuild_memory<E>(
         &mut self,
         mut memory_of: impl FnMut(SegmentSlot, u64) -> Result<OffsetAllocator, E>,
     ) -> Result<(), E> {
-        self.spare.clear();
-        for nth in (0..self.slots.len()).rev() {
-            let slot = SegmentSlot::from_index(nth);
-            let entry = &mut self.slots[nth];
-            match entry.mounted.as_mut() {
-                Some(mounted) => mounted.memory = memory_of(slot, mounted.segment.size)?,
-                None if entry.replicas == 0 => self.spare.push(slot),
-                None => {}
+        for (nth, entry) in self.slots.iter_mut().enumerate() {
+            if let Some(mounted) = entry.mounted.as_mut() {
+                mounted.memory = memory_of(SegmentSlot::from_index(nth), mounted.segment.size)?;
+                mounted.free = FreeEnds::default();
             }
         }
         Ok(())
+    }
+
+    /// Keeps the free runs of all allocators by their ends, for [`claim`](Self::claim).
+    pub(crate) fn index_free_runs(&mut self) {
+        for mounted in self.slots.iter_mut().filter_map(|entry| entry.mounted.as_mut()) {
+            mounted.free = FreeEnds::of(&mounted.memory);
+        }
+    }
+
+    /// Takes the free runs by their ends: from now on, this table chooses the ranges. Dropping them
+    /// may take long.
+    pub(crate) fn take_free_ends(&mut self) -> Vec<FreeEnds> {
+        let mounted = self.slots.iter_mut().filter_map(|entry| entry.mounted.as_mut());
+        mounted.map(|mounted| std::mem::take(&mut mounted.free)).collect()
+    }
+
+    /// Rebuilds the list of free slots.
+    pub(crate) fn relink_free_slots(&mut self) {
+        let slots = (0..self.slots.len()).rev();
+        let is_free = |nth: &usize| self.slots[*nth].mounted.is_none() && self.slots[*nth].replicas == 0;
+        self.spare = slots.filter(is_free).map(SegmentSlot::from_index).collect();
     }
 }

@@ -76,6 +76,7 @@ pub(super) fn read_copy<E: Env>(
     let mut standby = StandbyState::new(policy);
     let (recovery, snapshot_bytes) = read(&data.dir, &mut standby, env)?;
     recovery.log_damage(SUBJECT.of);
+    standby.follow(env.now())?;
     let writer = data.dir.start_log(&recovery, data.options.log)?;
     let found = FoundData::new(&recovery, snapshot_bytes, data.options.log);
     let last = recovery.last_sequence;

@@ -237,11 +237,11 @@ fn records_of_earlier_builds_may_have_longer_keys() {
 fn the_replicas_of_an_object_must_fit_into_their_segment_together() {
     let mut f = Followed::of(1_000);
     let first = ReplicaRecord { segment: SegmentSlot(0), ticket: 0, offset: 0, id: 1 };
-    let replicas = [first, ReplicaRecord { offset: 400, id: 2, ..first }];
+    let replicas = [first, ReplicaRecord { offset: 496, id: 2, ..first }];
     let mut apply = |size| f.standby.apply(f.master.now, Duration::ZERO, &two_replicas(size, &replicas));
-    assert_eq!(apply(501), Err(ApplyError::BadReplica { slot: 0, segment: 0 }));
-    assert_eq!(apply(500), Ok(()));
-    assert_eq!(f.standby.state.segments.used(), 1_000);
+    assert_eq!(apply(504), Err(ApplyError::BadReplica { slot: 0, segment: 0 }));
+    assert_eq!(apply(496), Ok(()));
+    assert_eq!(f.standby.state.segments.used(), 992);
 }
 
 #[test]

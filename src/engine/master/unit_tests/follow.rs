@@ -26,7 +26,7 @@ impl Followed {
     pub(super) fn with(change: impl FnOnce(&mut StorePolicy)) -> Followed {
         let mut master = Master::with(change);
         master.state.start_recording(master.now, RecordBuffer::new(DATA_FORMAT, 1), false);
-        let standby = StandbyState::new(master.state.policy().clone());
+        let standby = StandbyState::following(master.state.policy().clone());
         Followed { master, standby, log: Vec::new() }
     }
 
@@ -108,7 +108,7 @@ fn a_copy_that_was_ready_to_serve_applies_the_loss_of_replicas() {
         this.master.put_with(key, MIB, copies(2));
         this.follow();
     }
-    let standby = std::mem::replace(&mut this.standby, StandbyState::new(this.master.state.policy().clone()));
+    let standby = std::mem::replace(&mut this.standby, StandbyState::following(this.master.state.policy().clone()));
     let (ready, _) = standby.activate(this.master.now, Duration::ZERO).expect("the copy is valid");
     this.standby = StandbyState::of(ready);
     let unmounted = this.master.call().unmount_segment(SegmentId(1, 1), A);
@@ -116,4 +116,34 @@ fn a_copy_that_was_ready_to_serve_applies_the_loss_of_replicas() {
     this.master.settle();
     this.follow();
     assert!(this.master.has_object("two"));
+}
+
+/// A standby that serves at once evicts in the order of a leader that has had no reads.
+#[test]
+fn a_standby_evicts_in_the_order_of_the_writes() {
+    let mut this = Followed::of(16 * MIB);
+    let keys: Vec<String> = (0..8).map(|nth| format!("key-{}", (nth * 5) % 8)).collect();
+    for key in &keys {
+        this.master.put(key, MIB);
+        this.follow();
+        this.master.pass(Duration::from_millis(20));
+    }
+    // An upsert makes an object the newest one.
+    this.master.remove(&keys[0], true).expect("removed");
+    this.follow();
+    this.master.put(&keys[0], MIB);
+    this.follow();
+    let standby = std::mem::replace(&mut this.standby, StandbyState::following(this.master.state.policy().clone()));
+    let now = this.master.now;
+    let (mut ready, report) = standby.activate(now, Duration::ZERO).expect("the copy is valid");
+    assert_eq!(report.objects, 8);
+    let leases_end = now + ready.earlier_lease();
+    assert_eq!(ready.order.victim(&ready.objects, leases_end - Duration::from_nanos(1)), None);
+    let mut evicted = Vec::new();
+    while let Some(at) = ready.order.victim(&ready.objects, leases_end) {
+        evicted.push(String::from_utf8_lossy(ready.objects.key(at)).into_owned());
+        ready.order.remove(&mut ready.objects, at);
+    }
+    let order: Vec<&String> = keys[1..].iter().chain(&keys[..1]).collect();
+    assert_eq!(evicted.iter().collect::<Vec<_>>(), order);
 }

@@ -138,6 +138,20 @@ fn compare_ends(leader: &MasterState, standby: &MasterState) {
     }
 }
 
+/// Checks that the standby has what a leader needs to serve: memory, lists and free slots.
+#[track_caller]
+fn compare_what_serves(leader: &MasterState, standby: &MasterState) {
+    let memory = |state: &MasterState| -> Vec<_> {
+        let slots = (0..state.segments.slots()).map(SegmentSlot);
+        slots.filter_map(|slot| Some(state.segments.get(slot)?.memory_report())).collect()
+    };
+    assert_eq!(memory(leader), memory(standby));
+    assert_eq!(leader.order.writes(), standby.order.writes());
+    let free = |state: &MasterState| state.objects.free_slots().into_iter().collect::<BTreeSet<ObjectSlot>>();
+    assert_eq!(free(leader), free(standby));
+    assert_eq!(free(standby).len() as u32, standby.objects.slots() - standby.objects.len());
+}
+
 /// The kind of an object record.
 fn kind(record: &MasterRecord<'_>) -> Option<&'static str> {
     match record {
@@ -239,6 +253,7 @@ impl RandomCalls {
         let tables = SharedTables::of(leader);
         assert_eq!(SharedTables::of(standby), tables);
         compare_ends(leader, standby);
+        compare_what_serves(leader, standby);
         tables.check_sums();
     }
 }

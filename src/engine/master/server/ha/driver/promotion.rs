@@ -180,7 +180,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             state.start_recording(now, RecordBuffer::new(settings.format, applied + 1), false);
             guarded.term = term;
             guarded.log = hub.disk.as_ref().and_then(HaDisk::log);
-            (std::mem::replace(&mut guarded.state, *state), missing)
+            let following = state.take_following();
+            ((std::mem::replace(&mut guarded.state, *state), following), missing)
         });
         self.context.drop_elsewhere(before);
         self.promotions += 1;

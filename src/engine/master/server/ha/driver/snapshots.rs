@@ -51,7 +51,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let env = self.context.env.clone();
         let events = self.context.events.clone();
         self.spawn(async move {
-            let checked = env.run_blocking(move || check_snapshot(snapshot, end, number, last)).await;
+            let now = env.now();
+            let checked = env.run_blocking(move || check_snapshot(snapshot, end, number, last, now)).await;
             let _ = events.send(DriverEvent::SnapshotChecked(checked));
         });
     }

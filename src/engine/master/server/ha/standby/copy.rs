@@ -71,7 +71,7 @@ struct ReadyCopy {
 impl StandbyCopy {
     /// An empty copy, which belongs to no history.
     pub(crate) fn new(policy: StorePolicy) -> StandbyCopy {
-        let content = CopyContent::Following(Box::new(StandbyState::new(policy.clone())));
+        let content = CopyContent::Following(Box::new(StandbyState::following(policy.clone())));
         StandbyCopy {
             policy,
             generation: 0,

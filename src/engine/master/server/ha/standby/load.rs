@@ -1,6 +1,7 @@
 //! A leader's snapshot that a standby has received.
 
 use crate::apply::StandbyState;
+use mcctl_base::Mono;
 use mcctl_election::ha::message::SnapshotEnd;
 
 /// A snapshot of the leader that was compared with its digest.
@@ -14,13 +15,19 @@ pub(in crate::server::ha) struct CheckedSnapshot {
     pub snapshot: Option<Box<StandbyState>>,
 }
 
-/// Compares a snapshot with the digest at its end. Computing the digest takes long.
+/// Compares a snapshot with the digest at its end, and prepares it to follow the leader at `now`.
+/// Both take long.
 pub(in crate::server::ha) fn check_snapshot(
-    snapshot: Box<StandbyState>,
+    mut snapshot: Box<StandbyState>,
     end: SnapshotEnd,
     stream: u64,
     last: u64,
+    now: Mono,
 ) -> CheckedSnapshot {
-    let is_intact = snapshot.objects() == end.objects && snapshot.snapshot_digest() == end.digest;
+    let mut is_intact = snapshot.objects() == end.objects && snapshot.snapshot_digest() == end.digest;
+    if is_intact && let Err(error) = snapshot.follow(now) {
+        tracing::error!(%error, "the snapshot cannot be used");
+        is_intact = false;
+    }
     CheckedSnapshot { stream, last, objects: end.objects, snapshot: is_intact.then_some(snapshot) }
 }
