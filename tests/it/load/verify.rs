@@ -256,6 +256,19 @@ async fn a_restart_command_that_fails_ends_the_run() {
     assert_eq!(verdicts(&report)[3], ("restarted", "void"));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_with_too_many_prompts_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("prompts.jsonl");
+    std::fs::write(&path, "[1]\n".repeat(100_001)).expect("a written file");
+    let url = format!("--url=http://127.0.0.1:{}", serve(Fault::None).await);
+    let file = format!("--prompt-file={}", path.display());
+    let run = tokio::task::spawn_blocking(move || mcctl(&["bench", "verify", &url, "--yes", &file]));
+    let run = run.await.expect("it ends");
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    assert!(run.stderr.contains("100000 prompts"), "{run:?}");
+}
+
 #[test]
 fn unusable_flags_are_named_before_anything_is_sent() {
     let cases: [&[&str]; 5] =

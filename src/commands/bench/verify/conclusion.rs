@@ -1,7 +1,7 @@
 //! The conclusion of `bench verify`: one sentence.
 
 use crate::commands::bench::joined::joined;
-use crate::engine::load::verify::{AnswerVerdict, SampleSize, TierResult, VerifyPass, VerifyResult};
+use crate::engine::load::verify::{AnswerVerdict, TierResult, VerifyPass, VerifyResult};
 
 /// Returns the conclusion. `complete`: whether all passes ran.
 pub(super) fn sentence(result: &VerifyResult, complete: bool) -> String {
@@ -15,14 +15,14 @@ pub(super) fn sentence(result: &VerifyResult, complete: bool) -> String {
         parts.push(format!("The cache changes the answers: {}", different.join("; ")));
     }
     if !same.is_empty() {
-        let least = with(AnswerVerdict::Same).map(|tier| tier.verified).min().unwrap_or(0);
+        let wrong_share = with(AnswerVerdict::Same).filter_map(|tier| tier.wrong_share_max).fold(0.0, f64::max);
         // L2 and L3 are compared with L1.
         let is_l1_same = with(AnswerVerdict::Same).any(|tier| tier.tier == VerifyPass::Device);
         let reference = if is_l1_same { "computing" } else { "their reference" };
         parts.push(format!(
             "{}: same answers as {reference} (at most {:.1} % of prompts can be wrong, at 95 % confidence)",
             joined(same),
-            SampleSize::share_max(least) * 100.0
+            wrong_share * 100.0
         ));
     }
     if !void.is_empty() {
@@ -85,4 +85,41 @@ fn slowdown(tier: &TierResult) -> String {
     .flatten()
     .collect();
     format!("{} ({} of computing)", tier.tier.label(), parts.join(" and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::load::verify::{Differences, Noise};
+
+    fn same(tier: VerifyPass, wrong_share_max: f64) -> TierResult {
+        TierResult {
+            tier,
+            verdict: AnswerVerdict::Same,
+            planned: 150,
+            verified: 150,
+            not_reached: 0,
+            failed: 0,
+            no_reference: 0,
+            compared_with: None,
+            differing: 0,
+            shifted: false,
+            limit: None,
+            first: None,
+            differences: Differences::default(),
+            from_computing: Differences::default(),
+            wrong_share_max: Some(wrong_share_max),
+            first_not_reached: None,
+            decode: None,
+            accept_length: None,
+            slower: false,
+        }
+    }
+
+    #[test]
+    fn the_bound_is_the_largest_one_of_the_tiers() {
+        let tiers = vec![same(VerifyPass::Device, 0.02), same(VerifyPass::Storage, 0.034)];
+        let result = VerifyResult { noise: Noise::default(), tiers, cold_not_reached: 0, failed: Vec::new() };
+        assert!(sentence(&result, true).contains("3.4 %"), "{}", sentence(&result, true));
+    }
 }

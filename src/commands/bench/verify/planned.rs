@@ -1,5 +1,8 @@
 //! What `bench verify` checks, from its flags and the server's settings.
 
+use std::fs::File;
+use std::io::BufReader;
+
 use crate::commands::bench::env;
 use crate::commands::bench::multi_turn::args::Api;
 use crate::commands::bench::verify::Args;
@@ -9,14 +12,14 @@ use crate::engine::env::Env;
 use crate::engine::load::Seed;
 use crate::engine::load::server::ServerInfo;
 use crate::engine::load::verify::{
-    PlanError, SampleSize, VERIFIED_MIN, VerifyApi, VerifyPass, VerifyPlan, read_prompts,
+    PlanError, PromptFileError, SampleSize, VERIFIED_MIN, VerifyApi, VerifyPass, VerifyPlan, read_prompts,
 };
 
 /// Page size of a server that does not report it: vLLM's default.
 const PAGE_DEFAULT: u32 = 16;
 /// Largest page size, as for `--page-size`.
 const PAGE_MAX: u32 = 1 << 20;
-/// Maximum number of prompts.
+/// Maximum number of prompts, given or random.
 pub(super) const PROMPTS_MAX: u32 = 100_000;
 
 impl Args {
@@ -65,13 +68,14 @@ impl Args {
     /// Reads the user's prompts, if any.
     fn given(&self) -> Result<Vec<Vec<u32>>, Failure> {
         let Some(path) = &self.prompt_file else { return Ok(Vec::new()) };
-        let unusable = |error: String| {
-            Failure::usage(format!("cannot use the prompts in {}", path.display()))
-                .found(error)
-                .next("write one JSON list of token IDs per line, such as [12, 845, 33]")
-        };
-        let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
-        read_prompts(&text).map_err(|error| unusable(error.to_string()))
+        let file = File::open(path).map_err(|error| PromptFileError::Read(error.to_string()));
+        file.and_then(|file| read_prompts(BufReader::new(file), PROMPTS_MAX)).map_err(|error| {
+            let next = match error {
+                PromptFileError::TooMany { most } => format!("use at most {most} prompts, or a file for each run"),
+                _ => "write one JSON list of token IDs per line, such as [12, 845, 33]".to_owned(),
+            };
+            Failure::usage(format!("cannot use the prompts in {}", path.display())).found(error.to_string()).next(next)
+        })
     }
 
     /// Returns the prompts and tiers, with caveats about tiers that are not checked.

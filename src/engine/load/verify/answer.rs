@@ -94,7 +94,8 @@ pub(super) fn document_of(body: &str) -> Result<Value, UnusableAnswer> {
 /// Parses the body of a response. `forced`: number of tokens whose log-probabilities were
 /// requested. The first of them has none, because the server computes no distribution for it.
 ///
-/// # Errors The server returned an error, no log-probabilities, or another document.
+/// # Errors
+/// The server returned an error, no log-probabilities, or another document.
 pub(super) fn read_generate(body: &str, request: &VerifyRequest) -> Result<VerifyAnswer, UnusableAnswer> {
     let GenerateDocument { meta_info: meta } = serde_json::from_value(document_of(body)?).map_err(json_error)?;
     if let Some(reason) = meta.finish_reason.as_ref().filter(|reason| reason["type"] == "abort") {

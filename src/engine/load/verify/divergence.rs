@@ -44,10 +44,16 @@ impl NextToken {
 /// The difference between an answer and its reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Divergence {
-    /// Kullback-Leibler divergence at each compared position, in nats: all forced ones, and the
-    /// generated ones up to the first token that differs. Infinite if a log-probability is not a
-    /// number, if the reference does not list the generated token, or if an answer is shorter.
-    pub kl: Vec<f64>,
+    /// Number of compared positions: all forced ones, and the generated ones up to the first token
+    /// that differs.
+    positions: u32,
+    /// Sum of the Kullback-Leibler divergences of the positions, in nats. The divergence of a
+    /// position is infinite if a log-probability is not a number, if the reference does not list
+    /// the generated token, or if an answer is shorter.
+    sum: f64,
+    /// The positions whose divergence is above that of all positions before, with the divergence.
+    /// A run keeps many results, so it does not keep the other positions.
+    peaks: Vec<(u32, f64)>,
     /// Whether the answers are equal in every bit.
     pub identical: bool,
     /// Index of the first generated token that differs.
@@ -64,32 +70,41 @@ impl Divergence {
             let kl = kl_bound(expected, actual);
             if at >= forced && expected.token != actual.token {
                 let is_listed = expected.top.iter().any(|(token, _)| *token == actual.token);
-                found.kl.push(if is_listed { kl } else { f64::INFINITY });
+                found.push(if is_listed { kl } else { f64::INFINITY });
                 found.first_token = u32::try_from(at - forced).ok();
                 found.tokens = Some((expected.token.clone(), actual.token.clone()));
                 return found;
             }
-            found.kl.push(kl);
+            found.push(kl);
         }
         if reference.len() != other.len() {
-            found.kl.push(f64::INFINITY);
+            found.push(f64::INFINITY);
         }
         found
     }
 
+    /// Adds the divergence of the next position.
+    fn push(&mut self, kl: f64) {
+        if kl > self.max() {
+            self.peaks.push((self.positions, kl));
+        }
+        self.sum += kl;
+        self.positions += 1;
+    }
+
     /// Mean over the positions.
     pub fn mean(&self) -> f64 {
-        if self.kl.is_empty() { 0.0 } else { self.kl.iter().sum::<f64>() / self.kl.len() as f64 }
+        if self.positions == 0 { 0.0 } else { self.sum / f64::from(self.positions) }
     }
 
     /// Largest value.
     pub fn max(&self) -> f64 {
-        self.kl.iter().copied().fold(0.0, f64::max)
+        self.peaks.last().map_or(0.0, |(_, kl)| *kl)
     }
 
-    /// The first position whose divergence is above `limit`.
+    /// The first position whose divergence is above `limit`, which is at least 0.
     pub fn first_above(&self, limit: f64) -> Option<u32> {
-        self.kl.iter().position(|kl| *kl > limit).and_then(|at| u32::try_from(at).ok())
+        self.peaks.iter().find(|(_, kl)| *kl > limit).map(|(at, _)| *at)
     }
 }
 
@@ -183,7 +198,7 @@ mod tests {
         let [a, b] = [position(&[(1, 0.6), (2, 0.4)]), position(&[(2, 0.6), (1, 0.4)])];
         let reference = [a.clone(), a.clone(), a.clone(), a.clone()];
         let found = Divergence::between(&reference, &[b.clone(), a.clone(), b.clone(), a.clone()], 2);
-        assert_eq!((found.kl.len(), found.first_token), (3, Some(0)));
+        assert_eq!((found.positions, found.first_token), (3, Some(0)));
         assert_eq!(found.tokens, Some((TokenName::Id(1), TokenName::Id(2))));
         assert_eq!((found.first_above(0.0), found.first_above(1.0)), (Some(0), None));
         let same = Divergence::between(&reference, &reference, 2);
@@ -205,6 +220,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn figures_are_those_of_all_positions(kl in proptest::collection::vec(0.0_f64..1.0, 0..20), limit in 0.0_f64..1.0) {
+            let mut found = Divergence::default();
+            kl.iter().for_each(|kl| found.push(*kl));
+            let mean = kl.iter().sum::<f64>() / kl.len().max(1) as f64;
+            prop_assert!((found.mean() - mean).abs() < 1e-12);
+            prop_assert_eq!(found.max(), kl.iter().copied().fold(0.0, f64::max));
+            prop_assert_eq!(found.first_above(limit).map(|at| at as usize), kl.iter().position(|kl| *kl > limit));
+        }
+
         #[test]
         fn the_bound_is_never_above_the_divergence(
             p in proptest::collection::vec(0.001_f64..1.0, 12),

@@ -1,5 +1,7 @@
 //! The result of a run: what differs in each tier, and the noise.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
 use crate::ladder::middle;
@@ -117,7 +119,8 @@ pub struct TierResult {
     pub first: Option<FirstDifference>,
     #[serde(flatten)]
     pub differences: Differences,
-    /// The same, compared with computing.
+    /// The same, compared with computing. After a restart, only prompts whose reference is the
+    /// computed answer: the computed answers of other prompts are not kept.
     pub from_computing: Differences,
     /// Largest share of wrong answers that is compatible, at 95 % confidence, with none found.
     pub wrong_share_max: Option<f64>,
@@ -154,7 +157,8 @@ pub struct FailedRequest {
 pub struct VerifyResult {
     pub noise: Noise,
     pub tiers: Vec<TierResult>,
-    /// Number of computed prompts that a cache served, although no request shares their cache.
+    /// Number of prompts that a cache served in a pass that computes, although no request shares
+    /// their cache.
     pub cold_not_reached: u32,
     pub failed: Vec<FailedRequest>,
 }
@@ -183,8 +187,9 @@ impl VerifyResult {
             }
             _ => None,
         });
-        let cold_not_reached = records.iter().filter(is_not_reached).count() as u32;
-        VerifyResult { noise, tiers, cold_not_reached, failed: failed.collect() }
+        let cold_not_reached: BTreeSet<u32> =
+            records.iter().filter(is_not_reached).map(|record| record.prompt).collect();
+        VerifyResult { noise, tiers, cold_not_reached: cold_not_reached.len() as u32, failed: failed.collect() }
     }
 
     /// Whether every tier was verified, and none differs or is slower.
@@ -286,7 +291,7 @@ fn shifts(records: &[PromptRecord], tier: VerifyPass) -> Vec<(f64, f64)> {
             _ => None,
         })
     };
-    let repeated: std::collections::BTreeMap<u32, f64> = from_device(VerifyPass::DeviceAgain).collect();
+    let repeated: BTreeMap<u32, f64> = from_device(VerifyPass::DeviceAgain).collect();
     from_device(tier).filter_map(|(prompt, kl)| Some((kl, *repeated.get(&prompt)?))).collect()
 }
 
@@ -312,6 +317,6 @@ fn ratio(records: &[PromptRecord], pass: VerifyPass, figure: fn(&PromptOutcome) 
             .filter(move |record| record.pass == pass)
             .filter_map(move |record| Some((record.prompt, figure(&record.outcome)?)))
     };
-    let computed: std::collections::BTreeMap<u32, f64> = of(VerifyPass::Cold).collect();
+    let computed: BTreeMap<u32, f64> = of(VerifyPass::Cold).collect();
     PairedRatio::of(of(pass).filter_map(|(prompt, value)| Some((value, *computed.get(&prompt)?))))
 }

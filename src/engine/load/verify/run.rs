@@ -7,7 +7,8 @@ use futures_util::future::join;
 
 use crate::server::ServerCallError;
 use crate::verify::{
-    CachedPrompt, Divergence, UnusableAnswer, VerifyAnswer, VerifyPass, VerifyPlan, VerifyRequest, VerifyResult,
+    CachedPrompt, Divergence, NextToken, UnusableAnswer, VerifyAnswer, VerifyPass, VerifyPlan, VerifyRequest,
+    VerifyResult,
 };
 
 /// After this many failed requests in a row, the run ends.
@@ -82,7 +83,7 @@ pub(super) enum PromptOutcome {
     Reached {
         /// The pass it was compared with, and the difference.
         compared: Option<(VerifyPass, Divergence)>,
-        /// The difference from computing.
+        /// The difference from computing, for tiers. `None` if the computed answer was dropped.
         from_cold: Option<Divergence>,
         decode_rate: Option<f64>,
         accept_length: Option<f64>,
@@ -92,8 +93,8 @@ pub(super) enum PromptOutcome {
 /// A run. It can be dropped between two polls; [`VerifyRun::result`] then covers what was measured.
 pub struct VerifyRun<'a> {
     plan: &'a VerifyPlan,
-    /// Answers that later passes are compared with.
-    answers: BTreeMap<(VerifyPass, u32), VerifyAnswer>,
+    /// Positions of the answers that later passes are compared with.
+    pub(super) answers: BTreeMap<(VerifyPass, u32), Vec<NextToken>>,
     records: Vec<PromptRecord>,
     /// Prompts whose pages in L1 are not computed, but those that L3 held before the run.
     filled_from_cache: BTreeSet<u32>,
@@ -142,10 +143,8 @@ impl<'a> VerifyRun<'a> {
         self.send_unrelated(server, u64::from(plan.length) * 2).await?;
         self.probe_salts(server).await?;
         for group in plan.groups() {
-            self.group(server, group, observer).await?;
-            if !plan.has(VerifyPass::Restarted) {
-                self.answers.clear();
-            }
+            self.group(server, group.clone(), observer).await?;
+            self.drop_answers(group);
         }
         if plan.has(VerifyPass::Restarted) {
             empty(server).await?;
@@ -154,6 +153,22 @@ impl<'a> VerifyRun<'a> {
             self.pass(server, VerifyPass::Restarted, 0..plan.prompts, observer).await?;
         }
         Ok(())
+    }
+
+    /// Drops the answers of a group, except those that the pass after the user's command is
+    /// compared with: one for each prompt.
+    fn drop_answers(&mut self, group: Range<u32>) {
+        if !self.plan.has(VerifyPass::Restarted) {
+            self.answers.clear();
+            return;
+        }
+        for prompt in group {
+            let mut references = VerifyPass::Restarted.reference().iter();
+            references.find(|pass| self.answers.contains_key(&(**pass, prompt)));
+            for pass in references {
+                self.answers.remove(&(*pass, prompt));
+            }
+        }
     }
 
     /// Finds out whether L3 serves the pages of a request to one with another salt, as SGLang did
@@ -268,7 +283,7 @@ impl<'a> VerifyRun<'a> {
             }
             Ok(answer) => {
                 let from = |reference: VerifyPass| {
-                    let expected = &self.answers.get(&(reference, prompt))?.positions;
+                    let expected = self.answers.get(&(reference, prompt))?;
                     // Of a prompt with more tokens after it, only the forced positions are an
                     // answer.
                     let most = if pass == VerifyPass::ColdPaired { answer.positions.len() } else { usize::MAX };
@@ -277,7 +292,7 @@ impl<'a> VerifyRun<'a> {
                 };
                 let compared =
                     pass.reference().iter().find_map(|reference| from(*reference).map(|found| (*reference, found)));
-                let from_cold = from(VerifyPass::Cold);
+                let from_cold = VerifyPass::TIERS.contains(&pass).then(|| from(VerifyPass::Cold)).flatten();
                 let VerifyAnswer { decode_rate, accept_length, .. } = answer;
                 match pass {
                     VerifyPass::Fill if answer.cached.tokens > 0 => {
@@ -285,7 +300,8 @@ impl<'a> VerifyRun<'a> {
                     }
                     VerifyPass::Device if self.filled_from_cache.contains(&prompt) => {}
                     VerifyPass::Cold | VerifyPass::Device => {
-                        self.answers.insert((pass, prompt), answer);
+                        // Unlike the parsed vectors, clones have no unused capacity.
+                        self.answers.insert((pass, prompt), answer.positions.clone());
                     }
                     _ => {}
                 }
