@@ -8,8 +8,12 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use tokio::sync::watch;
 
+use crate::server::ha::leader::waiters::{AwaitedLimit, CommitWaiters, QueuedWaiter};
 use crate::server::reads::is_read;
 use mcctl_base::{HostPort, Mono};
 use mcctl_election::ha::ResponseLimits;
@@ -60,8 +64,10 @@ pub(in crate::server) struct HaGate {
     acked: AtomicU64,
     /// The same for responses to changes that hand out or free memory.
     replicated: AtomicU64,
-    /// Counts the moves of the gate, for tasks that wait.
+    /// Counts the changes of the phase and of the term, for requests that wait.
     moved: watch::Sender<u64>,
+    /// The responses that wait.
+    waiters: CommitWaiters,
     /// The master to which connections are forwarded, and the end of the time in which new ones
     /// are.
     forward: Mutex<Option<(HostPort, Mono)>>,
@@ -76,6 +82,7 @@ impl HaGate {
             acked: AtomicU64::new(0),
             replicated: AtomicU64::new(0),
             moved: watch::Sender::new(0),
+            waiters: CommitWaiters::default(),
             forward: Mutex::new(None),
         }
     }
@@ -148,19 +155,23 @@ impl HaGate {
             let to = to.unwrap_or(u64::MAX);
             last.swap(to, Ordering::AcqRel) != to
         };
-        let mut has_moved = moves(&self.acked, limits.acked) | moves(&self.replicated, limits.replicated);
+        let has_moved = moves(&self.acked, limits.acked) | moves(&self.replicated, limits.replicated);
+        let mut has_fence_moved = false;
         if let Some(fence) = limits.fence {
             let before = self.fence.swap(fence.0, Ordering::AcqRel);
             // A response may have begun to wait until the fence was moved.
-            has_moved |= before != fence.0 && before <= env.boottime().0;
+            has_fence_moved = before != fence.0 && before <= env.boottime().0;
         }
-        if has_moved {
-            self.wake();
+        if has_fence_moved {
+            self.waiters.wake_all();
+        } else if has_moved {
+            self.waiters.wake_up_to(self.acked.load(Ordering::Acquire), self.replicated.load(Ordering::Acquire));
         }
     }
 
     fn wake(&self) {
         self.moved.send_modify(|moves| *moves += 1);
+        self.waiters.wake_all();
     }
 
     /// Waits until the responses of `receipt` may be sent. See
@@ -185,14 +196,32 @@ impl HaGate {
     }
 
     async fn wait<E: Env>(&self, receipt: Receipt, env: &E) -> bool {
-        let mut moved = self.moved.subscribe();
-        loop {
-            if let Some(may_send) = self.may_send(receipt, env) {
-                return may_send;
+        let mut queued: Option<QueuedWaiter<'_>> = None;
+        poll_fn(move |context| {
+            loop {
+                drop(queued.take());
+                if let Some(may_send) = self.may_send(receipt, env) {
+                    return Poll::Ready(may_send);
+                }
+                let limit = self.awaited(receipt);
+                queued = Some(self.waiters.add(limit, context.waker()));
+                // The limit may have moved before the task was in the queue.
+                if self.may_send(receipt, env).is_none() && self.awaited(receipt) == limit {
+                    return Poll::Pending;
+                }
             }
-            if moved.changed().await.is_err() {
-                return false;
-            }
+        })
+        .await
+    }
+
+    /// The limit that the responses of `receipt` wait for.
+    fn awaited(&self, receipt: Receipt) -> AwaitedLimit {
+        if receipt.last > self.acked.load(Ordering::Acquire) {
+            AwaitedLimit::Acked(receipt.last)
+        } else if receipt.needs_standby > self.replicated.load(Ordering::Acquire) {
+            AwaitedLimit::Replicated(receipt.needs_standby)
+        } else {
+            AwaitedLimit::Other
         }
     }
 

@@ -6,3 +6,4 @@ pub(in crate::server::ha) mod replication;
 pub(in crate::server::ha) mod snapshot_stream;
 pub(in crate::server::ha) mod standby_streams;
 pub(in crate::server::ha) mod tail;
+mod waiters;
