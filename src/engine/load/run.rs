@@ -1,6 +1,7 @@
 //! Executes a run: sends the driver's requests to a server and reports each exchange when it ends.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,6 +75,8 @@ struct RunContext<E: Env + Unpin> {
     /// ITL of successful responses.
     gaps: Mutex<LatencyHistogram>,
     retried: AtomicU64,
+    /// When the next request is due, in nanoseconds since the start.
+    next_due: AtomicU64,
     live: Arc<LiveCounters>,
 }
 
@@ -156,14 +159,13 @@ fn gap(gaps: &mut LatencyHistogram, last: Duration, next: TokenArrival) {
 /// Reads are batched at or above this rate, in reads per second.
 const BATCH_FROM: f64 = 4_000.0;
 /// Interval between two batches of reads.
-const BATCH_EVERY: Duration = Duration::from_millis(1);
+const BATCH_EVERY: Duration = Duration::from_micros(500);
 /// Interval at which batching is reconsidered.
 const BATCH_DECISION: Duration = Duration::from_millis(20);
 
 /// Batches reads under high load. A thread that waits for each frame of hundreds of streams sleeps
 /// and wakes for nearly every frame, which costs as much as reading it. Tokens keep their arrival
-/// times where the kernel timestamps them. Requests are sent up to [`BATCH_EVERY`] later, and that
-/// delay is part of the reported generator lag.
+/// times where the kernel timestamps them. A pause ends when the next request is due.
 async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
     let reads = || (shared.env.now(), shared.pool.timestamped_reads());
     let many = |(then, before): (Mono, u64)| {
@@ -177,7 +179,8 @@ async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
         while busy {
             let before = reads();
             while shared.env.now().since(before.0) < BATCH_DECISION {
-                shared.env.pause_thread(BATCH_EVERY);
+                let due = Duration::from_nanos(shared.next_due.load(Ordering::Relaxed));
+                shared.env.pause_thread(due.saturating_sub(shared.now()).min(BATCH_EVERY));
                 // Run all tasks that have become ready in the meantime.
                 tokio::task::yield_now().await;
             }
@@ -185,6 +188,13 @@ async fn batches<E: Env + Unpin>(shared: Arc<RunContext<E>>) {
         }
     }
 }
+
+/// A request whose time is known is built this long before it is due, so that building it does not
+/// delay it.
+const PREPARE_AHEAD: Duration = Duration::from_millis(6);
+/// This long before a request is due, the thread pauses instead of using the runtime's timers,
+/// which are up to a millisecond late, or two if reads are batched.
+const PAUSES_FROM: Duration = Duration::from_micros(2_500);
 
 /// Results of a run, in addition to its records.
 #[derive(Clone, Debug, Default)]
@@ -263,12 +273,15 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
         let LoadRun { env, target, workload, mut driver, limits, live } = self;
         // Open connections and build the first requests before the clock starts.
         let mut pool = HttpConnectionPool::open(env.clone(), target, limits.connections).await;
-        let mut ready: Vec<PreparedRequest> =
-            driver.due(Duration::ZERO).into_iter().map(|s| PreparedRequest::of(s, workload, &pool)).collect();
+        let due = driver.due(Duration::ZERO).into_iter();
+        let mut ready: Vec<(DueRequest, PreparedRequest)> =
+            due.map(|start| (start, PreparedRequest::of(start.turn, workload, &pool))).collect();
+        let mut ahead: HashMap<Turn, PreparedRequest> = HashMap::new();
         let start = pool.start_clock();
         let gaps = Mutex::default();
         let retried = AtomicU64::new(0);
-        let shared = Arc::new(RunContext { env: env.clone(), pool, start, gaps, retried, live });
+        let shared =
+            Arc::new(RunContext { env: env.clone(), pool, start, gaps, retried, next_due: AtomicU64::new(0), live });
         // On a multi-threaded runtime, pausing this thread would block other tasks.
         let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
         let batches = alone.then(|| tokio::spawn(batches(Arc::clone(&shared))));
@@ -283,8 +296,13 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
             if now >= limits.duration {
                 driver.stop();
             }
-            ready.extend(driver.due(now).into_iter().map(|start| PreparedRequest::of(start, workload, &shared.pool)));
-            for PreparedRequest { start, max_tokens, possible, own_tokens, request } in ready.drain(..) {
+            for start in driver.due(now) {
+                let built = ahead.remove(&start.turn);
+                let built = built.unwrap_or_else(|| PreparedRequest::of(start.turn, workload, &shared.pool));
+                ready.push((start, built));
+            }
+            for (start, built) in ready.drain(..) {
+                let PreparedRequest { max_tokens, possible, own_tokens, request } = built;
                 let DueRequest { turn, planned, eligible_at } = start;
                 shared.live.sent.fetch_add(1, Ordering::Relaxed);
                 let shared = Arc::clone(&shared);
@@ -303,17 +321,48 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
                     });
                 });
             }
-            let wake = driver.wake().unwrap_or(limits.duration).min(limits.duration);
-            let wait = wake.saturating_sub(shared.now()).clamp(Duration::from_micros(50), SHARE_EVERY);
-            let mut record = tokio::select! {
-                biased;
-                record = deadline(&env, wait, ends.recv()) => record.ok().flatten(),
-                Some(()) = stop.recv() => {
+            let wake = match driver.wake() {
+                Some(at) => at.min(limits.duration),
+                None if now < limits.duration => limits.duration,
+                // Nothing more is sent.
+                None => now + SHARE_EVERY,
+            };
+            let mut upcoming = driver.upcoming(wake).filter(|turn| !ahead.contains_key(turn));
+            if let Some(turn) = upcoming.take_if(|_| wake.saturating_sub(shared.now()) <= PREPARE_AHEAD) {
+                ahead.insert(turn, PreparedRequest::of(turn, workload, &shared.pool));
+            }
+            let wait = wake.saturating_sub(shared.now());
+            // Times of tokens are exact although this thread pauses, because the kernel has them.
+            let is_precise = alone && shared.pool.timestamped_reads() > 0;
+            shared.next_due.store(u64::try_from(wake.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            let mut record = if is_precise && wait <= PAUSES_FROM {
+                env.pause_thread(wait.min(BATCH_EVERY));
+                // Run all tasks that have become ready in the meantime.
+                tokio::task::yield_now().await;
+                if stop.try_recv().is_ok() {
                     driver.stop();
                     if std::mem::replace(&mut stopped, true) {
                         break;
                     }
-                    None
+                }
+                ends.try_recv().ok()
+            } else {
+                let early = match upcoming {
+                    Some(_) => PREPARE_AHEAD,
+                    None if is_precise => PAUSES_FROM,
+                    None => Duration::ZERO,
+                };
+                let wait = wait.saturating_sub(early).clamp(Duration::from_micros(50), SHARE_EVERY);
+                tokio::select! {
+                    biased;
+                    record = deadline(&env, wait, ends.recv()) => record.ok().flatten(),
+                    Some(()) = stop.recv() => {
+                        driver.stop();
+                        if std::mem::replace(&mut stopped, true) {
+                            break;
+                        }
+                        None
+                    }
                 }
             };
             while let Some(one) = record {
@@ -361,7 +410,6 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
 
 /// A request that has been built but not sent.
 struct PreparedRequest {
-    start: DueRequest,
     max_tokens: u32,
     possible: Option<PossibleHits>,
     own_tokens: Option<u32>,
@@ -370,13 +418,12 @@ struct PreparedRequest {
 
 impl PreparedRequest {
     fn of<E: Env + Unpin>(
-        start: DueRequest,
+        turn: Turn,
         workload: &mut (dyn LoadWorkload + Send),
         pool: &HttpConnectionPool<E>,
     ) -> PreparedRequest {
-        let ask = workload.request(start.turn);
+        let ask = workload.request(turn);
         PreparedRequest {
-            start,
             max_tokens: ask.max_tokens,
             possible: ask.possible,
             own_tokens: ask.own_tokens,

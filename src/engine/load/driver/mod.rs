@@ -297,6 +297,15 @@ impl Driver {
         !self.continued.is_empty() || (!self.ready.is_empty() && self.slots < self.rules.in_flight)
     }
 
+    /// Returns the turn that becomes ready next, if that is not later than `until` and it can be
+    /// sent at once. Its conversation cannot change before.
+    pub fn upcoming(&self, until: Duration) -> Option<Turn> {
+        let Reverse((at, conversation)) = self.timers.peek().copied()?;
+        let index = self.states.get(conversation as usize)?.turn;
+        let has_slot = self.ready.is_empty() && self.slots < self.rules.in_flight;
+        (at <= until && has_slot && !self.stopped).then_some(Turn { conversation, index })
+    }
+
     /// Returns the next time at which [`Driver::due`] will return a request, unless a request
     /// finishes earlier. `None` if nothing can change until a request finishes.
     pub fn wake(&mut self) -> Option<Duration> {

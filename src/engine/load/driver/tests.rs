@@ -199,3 +199,21 @@ proptest! {
         prop_assert_eq!(lines(&play(driver(), service)), lines(&sent), "the same seed produces the same run");
     }
 }
+
+#[test]
+fn upcoming_turn_is_known_only_if_it_can_be_sent_at_once() {
+    let scripts = vec![Script { turns: 2, think: vec![ms(10)], ..Script::default() }; 2];
+    let rules = Rules { in_flight: 1, ..Rules::default() };
+    let mut driver = Driver::new(scripts, Pace::Closed { conversations: 2 }, rules, Seed(1));
+    let first = driver.due(ms(0));
+    assert_eq!((first.len(), driver.upcoming(ms(50))), (1, None), "no slot is free");
+    driver.finish(first[0].turn, ms(5), true);
+    assert_eq!(driver.upcoming(ms(50)), None, "another conversation is ready");
+    let second = driver.due(ms(5));
+    driver.finish(second[0].turn, ms(8), true);
+    let next = Turn { conversation: first[0].turn.conversation, index: 1 };
+    assert_eq!((driver.upcoming(ms(14)), driver.upcoming(ms(15))), (None, Some(next)));
+    assert_eq!(driver.due(ms(15))[0].turn, next);
+    driver.stop();
+    assert_eq!(driver.upcoming(ms(50)), None);
+}

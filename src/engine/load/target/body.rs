@@ -1,7 +1,5 @@
 //! Builds request bodies.
 
-use std::io::Write;
-
 use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
@@ -133,17 +131,8 @@ fn prompt(dialect: Dialect, prompt: &TurnPrompt, text: &mut Vec<u8>) {
                 .expect("writing to a vector succeeds");
         }
         (_, TurnPrompt::Ids(ids)) => {
-            text.reserve(ids.len() * 6);
-            let mut lead = b'[';
-            for id in ids {
-                text.push(lead);
-                write!(text, "{id}").expect("writing to a vector succeeds");
-                lead = b',';
-            }
-            if ids.is_empty() {
-                text.push(b'[');
-            }
-            text.push(b']');
+            text.reserve(ids.len() * 7);
+            serde_json::to_writer(text, ids).expect("writing to a vector succeeds");
         }
         (_, TurnPrompt::Text(content)) => serde_json::to_writer(text, content).expect("writing to a vector succeeds"),
         (_, TurnPrompt::Messages(messages)) => {
