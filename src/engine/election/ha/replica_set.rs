@@ -7,8 +7,12 @@ use crate::ha::member::MemberId;
 use crate::ha::planted::{HaMistake, is_planted};
 use mcctl_base::Mono;
 
-/// Maximum number of changes that a standby may lack when it becomes required.
+/// A standby becomes required if it lacks at most this number of changes, or only changes of the
+/// last [`LAG_TIME`] to twice that: responses then wait for it that long once, at any rate of
+/// changes.
 const LAG_MAX: u64 = 4096;
+/// See [`LAG_MAX`].
+const LAG_TIME: Duration = Duration::from_millis(50);
 
 /// The relation of a standby to the sync record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +60,30 @@ impl Replica {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplicaSet {
     members: BTreeMap<MemberId, Replica>,
+    lag: LagMarks,
+}
+
+/// The leader's last changes at two earlier times.
+#[derive(Clone, Copy, Debug, Default)]
+struct LagMarks {
+    newer: Option<(Mono, u64)>,
+    /// At least [`LAG_TIME`] before `newer`.
+    older: Option<(Mono, u64)>,
+}
+
+impl LagMarks {
+    /// Notes the leader's last change at `now`.
+    fn note(&mut self, now: Mono, appended: u64) {
+        if self.newer.is_none_or(|(at, _)| now.since(at) >= LAG_TIME) {
+            self.older = self.newer.replace((now, appended));
+        }
+    }
+
+    /// The changes that a standby must have that is not more than about [`LAG_TIME`] behind; `None`
+    /// if it is not known.
+    fn required(&self, now: Mono) -> Option<u64> {
+        self.older.filter(|(at, _)| now.since(*at) <= 3 * LAG_TIME).map(|(_, appended)| appended)
+    }
 }
 
 impl ReplicaSet {
@@ -89,14 +117,18 @@ impl ReplicaSet {
     /// `is_listed`: the sync record lists it, and no record without it can still be written.
     pub(super) fn ack(&mut self, now: Mono, id: MemberId, applied: u64, appended: u64, is_listed: bool) {
         let Some(replica) = self.members.get_mut(&id) else { return };
+        self.lag.note(now, appended);
+        let recent = self.lag.required(now);
         let is_progress = applied > replica.acked || applied >= appended;
         if is_progress {
             replica.progress_at = now;
         }
         replica.acked = replica.acked.max(applied);
         match replica.phase {
-            ReplicaPhase::Following if is_progress && !replica.is_leaving && replica.acked + LAG_MAX >= appended => {
-                replica.phase = ReplicaPhase::Joining { from: None };
+            ReplicaPhase::Following if is_progress && !replica.is_leaving => {
+                if replica.acked + LAG_MAX >= appended || recent.is_some_and(|recent| replica.acked >= recent) {
+                    replica.phase = ReplicaPhase::Joining { from: None };
+                }
             }
             ReplicaPhase::Leaving if is_progress && !replica.is_leaving && is_listed => {
                 replica.phase = ReplicaPhase::InSync;
@@ -290,6 +322,22 @@ mod tests {
         assert!(set.wanted().eq([ID]));
         set.list(&[ID]);
         set
+    }
+
+    #[test]
+    fn a_standby_joins_at_any_rate_of_changes_if_it_is_not_far_behind_in_time() {
+        // A million changes per second, and acknowledgements every 10 ms of a standby that is
+        // behind by this many of them.
+        let joins = |behind: u64| {
+            let mut set = ReplicaSet::default();
+            set.connect(Mono::ZERO, ID, 0);
+            for tens in 1..50u64 {
+                let appended = 10_000 * tens;
+                set.ack(Mono::from_ms(10 * tens), ID, appended.saturating_sub(behind), appended, false);
+            }
+            set.has_new_joining()
+        };
+        assert!(joins(4_000) && joins(45_000) && !joins(200_000));
     }
 
     #[test]
