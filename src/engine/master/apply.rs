@@ -419,7 +419,7 @@ impl StandbyState {
 /// A master that only applies records.
 struct StandbyRole {
     clock: RecordClock,
-    /// See [`StandbyState::follows`].
+    /// Whether the state follows another master ([`StandbyState::follows`]).
     follows: bool,
 }
 

@@ -59,7 +59,7 @@ fn sessions_repeat_with_prefixes_of_their_own_until_the_time_is_over() {
 }
 
 #[test]
-fn sessions_that_start_midway_send_their_last_request_first_and_it_is_not_counted() {
+fn warm_up_requests_of_sessions_are_not_counted() {
     let (run, prompts) = replay(&["--live-sessions=6", "--session-start=random", "--seed=3"]);
     assert_eq!(run.code, 0, "{run:?}");
     let sent = document(&run)["passes"][0]["sent"].as_u64().expect("a number");
@@ -97,7 +97,7 @@ fn report_lists_the_rules_of_agentx_that_were_not_followed() {
 }
 
 #[test]
-fn a_prompt_beyond_the_context_ends_its_conversation_and_other_failures_do_not() {
+fn only_a_prompt_beyond_the_context_ends_its_conversation() {
     let sent = |first: Behaviour| {
         let first = std::sync::Mutex::new(Some(first));
         let behaviour = move |request: usize| {

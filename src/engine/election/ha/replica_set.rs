@@ -11,7 +11,7 @@ use mcctl_base::Mono;
 /// last [`LAG_TIME`] to twice that: responses then wait for it that long once, at any rate of
 /// changes.
 const LAG_MAX: u64 = 4096;
-/// See [`LAG_MAX`].
+/// Time by which a standby may be behind when it becomes required ([`LAG_MAX`]).
 const LAG_TIME: Duration = Duration::from_millis(50);
 
 /// The relation of a standby to the sync record.

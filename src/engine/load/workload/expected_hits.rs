@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn entire_chat_prompt_expects_what_it_shares_and_never_more_than_its_length() {
+    fn entire_chat_prompt_expects_the_tokens_that_it_shares() {
         let turn_of = |spans: &[(u64, u32)]| {
             let span =
                 |(number, tokens): &(u64, u32)| TextSpan::Drawn { purpose: "block", number: *number, tokens: *tokens };

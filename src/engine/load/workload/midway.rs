@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_that_is_over_is_dropped_and_another_starts_after_the_rest_of_its_delay() {
+    fn a_conversation_that_is_over_is_dropped() {
         let (left, warmups) = cut(&session(), 0.995);
         assert_eq!((starts(&left), warmups.len()), (vec![vec![100]], 0));
         let node = left[0].node.clone().expect("a node");

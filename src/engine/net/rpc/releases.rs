@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_ends_after_a_read_does_not_change_what_its_host_has_shown() {
+    fn a_client_that_ends_after_a_read_changes_nothing() {
         let releases = ClientReleases::new(Release::LATEST);
         let newest = Releases::since(Release::V0_3_13);
         releases.show(PEER, newest, at(0));

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn parallel_request_is_a_conversation_and_the_next_ones_continue_the_longest_prefix() {
+    fn requests_continue_the_idle_conversation_with_the_longest_prefix() {
         let requests = [
             request(0, 0.0, 4.0, &[1, 2]),
             request(0, 1.0, 2.0, &[1, 5]),

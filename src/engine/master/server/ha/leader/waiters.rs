@@ -58,7 +58,7 @@ impl CommitWaiters {
         due.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes all tasks.
+    /// Wakes all tasks, because the phase, the term or the fence has changed.
     pub(super) fn wake_all(&self) {
         let mut queues = self.lock();
         let WaiterQueues { acked, replicated, other, .. } = &mut *queues;
