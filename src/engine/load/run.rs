@@ -203,6 +203,9 @@ pub struct RunStats {
     pub gaps: LatencyHistogram,
     /// Time from the start to the end of the last exchange.
     pub took: Duration,
+    /// Until when requests could be sent: the end of the duration, or of the last exchange if there
+    /// was nothing more to send.
+    pub sent_until: Duration,
     /// Requests that were in flight when the run was aborted.
     pub unfinished: u64,
     /// Whether a stop signal ended the run.
@@ -288,12 +291,14 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
         let (ended, mut ends) = mpsc::unbounded_channel::<TimedRequest>();
         let mut last_end = Duration::ZERO;
         let mut stopped = false;
+        let mut is_cut = false;
         let mut bugs = 0;
         let mut share = CpuShare::new(&env);
         while !driver.is_over() {
             share.sample(&env, false);
             let now = shared.now();
             if now >= limits.duration {
+                is_cut = true;
                 driver.stop();
             }
             for start in driver.due(now) {
@@ -371,6 +376,8 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
                 bugs += u64::from(matches!(one.exchange.outcome, ExchangeOutcome::Bug(_)));
                 if well {
                     workload.on_response(one.turn, &one.exchange.answer);
+                } else if one.exchange.first_token.is_none() {
+                    workload.on_failure(one.turn);
                 }
                 let is_over = match one.exchange.outcome.is_context_overflow() {
                     // Later prompts of the conversation are assumed to be longer.
@@ -395,6 +402,7 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
         RunStats {
             gaps: shared.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             took: last_end,
+            sent_until: if is_cut { limits.duration } else { last_end },
             unfinished: driver.in_flight() as u64,
             stopped,
             started: start,

@@ -83,7 +83,12 @@ pub fn check(run: &ScenarioRun) -> Vec<RuleCheck> {
             yes_no(run.has_unique_prefix),
         ),
         rule("idle_max", "delays of at most 10 s", run.idle_max.is_some_and(|idle| idle <= IDLE_MAX), idle),
-        rule("unchanged", "lengths, turns and times of the trace", run.is_unchanged, yes_no(run.is_unchanged)),
+        rule(
+            "unchanged",
+            "all requests of the trace, with their lengths and times, in one pass",
+            run.is_unchanged,
+            yes_no(run.is_unchanged),
+        ),
         rule("streaming", "streamed responses", run.streams, yes_no(run.streams)),
         rule("ignore_eos", "responses of the recorded length", run.ignores_eos, yes_no(run.ignores_eos)),
         rule("seed", "a seed on the command line", run.has_seed, yes_no(run.has_seed)),
@@ -91,7 +96,7 @@ pub fn check(run: &ScenarioRun) -> Vec<RuleCheck> {
             "duration",
             "at least 900 s",
             run.sent_for >= DURATION_MIN,
-            format!("{:.0} s", run.sent_for.as_secs_f64()),
+            format!("{:.1} s", run.sent_for.as_secs_f64()),
         ),
         rule("complete", "a run that was not ended early", !run.is_incomplete, yes_no(!run.is_incomplete)),
         rule(

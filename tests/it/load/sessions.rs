@@ -127,3 +127,25 @@ fn flags_that_need_live_sessions_or_a_dataset_are_refused() {
         mcctl(&[&["bench", "multi-turn", url], line].concat()).fails(2);
     }
 }
+
+#[test]
+fn too_few_sessions_are_reported_and_the_dataset_is_kept() {
+    let (run, prompts) = replay(&["--live-sessions=9"]);
+    assert_eq!((run.code, prompts.len()), (0, 4), "{run:?}");
+    assert!(run.stderr.contains("2 sessions"), "{run:?}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("trace.jsonl");
+    std::fs::copy(weka().trim_start_matches("--dataset-path="), &copy).expect("copied");
+    let before = std::fs::read(&copy).expect("readable");
+    let (input, output) = (format!("--dataset-path={}", copy.display()), format!("--records={}", copy.display()));
+    let run = mcctl(&["bench", "multi-turn", "--dataset-name=trace", &input, &output, "--overwrite", "--yes"]);
+    run.fails(2);
+    assert_eq!(std::fs::read(&copy).expect("readable"), before);
+}
+
+#[test]
+fn a_run_lasts_until_the_end_of_its_duration() {
+    let (run, _) = replay(&["--live-sessions=1", "--repeat-sessions", "--duration=2s"]);
+    let seconds = document(&run)["passes"][0]["seconds"].as_f64().expect("a number");
+    assert!(seconds >= 2.0, "{seconds}: {run:?}");
+}

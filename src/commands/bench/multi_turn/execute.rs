@@ -84,7 +84,7 @@ fn allow_connections(session: &Session) -> Result<(), Failure> {
     match descriptors::allow(required) {
         Ok(allowed) if allowed < required => Err(Failure::host(tried())
             .found(format!("the per-process limit is {allowed}"))
-            .next("raise the hard limit (ulimit -Hn), or lower --max-parallel")),
+            .next("raise the hard limit (ulimit -Hn), or lower --max-parallel or --live-sessions")),
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::host(tried()).found(error.to_string())),
     }

@@ -37,6 +37,12 @@ impl ScenarioReport {
             && dataset.max_turns.is_none()
             && dataset.time_unit.is_none_or(|unit| unit == TimeUnit::Seconds)
             && !dataset.skip_bad
+            && dataset.num_prompts.is_none()
+            && dataset.dataset_offset == 0
+            && !dataset.first_turn_only
+            && args.load.max_parallel.is_none()
+            && args.phases.phases.is_empty()
+            && args.endpoint.extra_request_body.is_none()
             && dataset.mooncake_num_rounds == 1
             && dataset.speed_up == 1.0
             && dataset.mooncake_slowdown_factor == 1.0;

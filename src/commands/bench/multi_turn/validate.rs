@@ -62,7 +62,31 @@ impl Args {
             return Err(Failure::usage("--tokenize-prompt does not work with --api chat")
                 .next("drop --tokenize-prompt, or use --api generate"));
         }
+        self.check_input_is_kept()?;
         self.endpoint.trust_is_used(self.uses_https())
+    }
+
+    /// Rejects an output file that is the dataset.
+    fn check_input_is_kept(&self) -> Result<(), Failure> {
+        let output = &self.output;
+        let Some(input) = self.workload.dataset.dataset_path.as_ref().and_then(|path| path.canonicalize().ok()) else {
+            return Ok(());
+        };
+        let outputs = [
+            ("--records", &output.records),
+            ("--csv", &output.csv),
+            ("--json", &output.json),
+            ("--html", &output.html),
+            ("--output-file", &output.output_file),
+            ("--log-file", &output.log_file),
+        ];
+        let is_input = |path: &std::path::PathBuf| path.canonicalize().is_ok_and(|path| path == input);
+        match outputs.into_iter().find(|(_, path)| path.as_ref().is_some_and(is_input)) {
+            Some((flag, _)) => Err(Failure::usage(format!("{flag} would replace the dataset"))
+                .found(input.display().to_string())
+                .next(format!("use another file for {flag}"))),
+            None => Ok(()),
+        }
     }
 
     fn unused_flags(&self, compares: bool) -> Vec<UnusedFlag> {
@@ -97,7 +121,8 @@ impl Args {
         check("--lag-limit", compare.lag_limit.is_some() && !compares, reason);
         let is_live = workload.sessions.live_sessions.is_some();
         let reason = "with --live-sessions, each request waits for what it waited for when it was recorded";
-        check("--request-rate", is_live && self.load.request_rate.is_some(), reason);
+        check("--request-rate", is_live && !self.serving && self.load.request_rate.is_some(), reason);
+        check("--ignore-trace-timestamps", is_live && workload.dataset.ignore_trace_timestamps, reason);
         check("--distribution", is_live && self.load.distribution != GapDistribution::Poisson, reason);
         check("--enable-round-barrier", is_live && self.load.enable_round_barrier, reason);
         let sweeps = self.sweep.sweep().is_some();

@@ -119,16 +119,16 @@ impl ReplicaSet {
         let Some(replica) = self.members.get_mut(&id) else { return };
         self.lag.note(now, appended);
         let recent = self.lag.required(now);
+        let is_close = applied.max(replica.acked) + LAG_MAX >= appended
+            || recent.is_some_and(|recent| applied.max(replica.acked) >= recent);
         let is_progress = applied > replica.acked || applied >= appended;
         if is_progress {
             replica.progress_at = now;
         }
         replica.acked = replica.acked.max(applied);
         match replica.phase {
-            ReplicaPhase::Following if is_progress && !replica.is_leaving => {
-                if replica.acked + LAG_MAX >= appended || recent.is_some_and(|recent| replica.acked >= recent) {
-                    replica.phase = ReplicaPhase::Joining { from: None };
-                }
+            ReplicaPhase::Following if is_progress && !replica.is_leaving && is_close => {
+                replica.phase = ReplicaPhase::Joining { from: None };
             }
             ReplicaPhase::Leaving if is_progress && !replica.is_leaving && is_listed => {
                 replica.phase = ReplicaPhase::InSync;

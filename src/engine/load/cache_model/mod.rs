@@ -186,6 +186,19 @@ impl CacheModel {
         (expected, walk.end())
     }
 
+    /// Forgets the pages of a prompt that was sent and not processed, except those that a request
+    /// has completed or that one of the prompts `in_flight` has.
+    pub fn forget<'a>(&mut self, chain: &PageHashes, in_flight: impl Iterator<Item = &'a PageHashes>) {
+        let common = |other: &PageHashes| chain.names.iter().zip(&other.names).take_while(|(a, b)| a == b).count();
+        let kept = in_flight.map(common).max().unwrap_or(0);
+        for name in chain.names.iter().skip(kept) {
+            if let Some(page) = self.pages.get(name).filter(|page| !page.answered).copied() {
+                self.pages.remove(name);
+                self.order.remove(page.number, u64::from(self.page));
+            }
+        }
+    }
+
     /// Records a use of the pages of `chain`, the last one first. Calls `hit` with the state before
     /// of each page that can be hit. Returns the runs of pages with the same previous use, each
     /// with the number of tokens that were used since.

@@ -102,6 +102,12 @@ impl Default for Rules {
     }
 }
 
+/// Delay before the next turn of a session while no request succeeds.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+/// Number of failed requests in a row, and at least that of the live sessions, after which sessions
+/// pause.
+const FAILURES_MIN: usize = 4;
+
 #[derive(Clone, Copy, Debug, Default)]
 struct ConversationState {
     /// Index of the next turn, or of the turn in flight.
@@ -134,6 +140,8 @@ pub struct Driver {
     /// When a slot last became free after all slots had been in use.
     freed: Duration,
     stopped: bool,
+    /// Failed requests since the last successful one.
+    failed_in_row: usize,
 }
 
 #[derive(Debug)]
@@ -174,6 +182,7 @@ impl Driver {
             slots: 0,
             freed: Duration::ZERO,
             stopped: false,
+            failed_in_row: 0,
         };
         for script in 0..first.min(driver.scripts.len()) {
             let at = match (&driver.pace, driver.scripts[script].at.first()) {
@@ -200,14 +209,24 @@ impl Driver {
         }
     }
 
+    /// Minimum delay before the next turn of a session: while no request succeeds, the server must
+    /// not receive as many as it can refuse.
+    fn pause(&self) -> Duration {
+        match &self.pace {
+            PaceState::Sessions(trees) if self.failed_in_row >= trees.live().max(FAILURES_MIN) => FAILURE_PAUSE,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Schedules turns of conversations of a session.
     fn start(&mut self, started: Vec<ConversationStart>, now: Duration) {
+        let pause = self.pause();
         for ConversationStart { conversation, delay } in started {
             let at = conversation as usize;
             if self.states.len() <= at {
                 self.states.resize(at + 1, ConversationState::default());
             }
-            self.timers.push(Reverse((now + delay, conversation)));
+            self.timers.push(Reverse((now + delay.max(pause), conversation)));
         }
     }
 
@@ -328,12 +347,14 @@ impl Driver {
         // The next prompt of a session does not depend on the response if it is entire.
         let script = &self.scripts[turn.conversation as usize % self.scripts.len()];
         let may_go_on = well || script.whole && matches!(self.pace, PaceState::Sessions(_));
+        self.failed_in_row = if well { 0 } else { self.failed_in_row + 1 };
         self.end_turn(turn, now, may_go_on)
     }
 
     /// Records that `turn` failed at `now` in a way in which all later turns of its conversation
     /// would fail. The conversation is over.
     pub fn abandon(&mut self, turn: Turn, now: Duration) {
+        self.failed_in_row += 1;
         self.end_turn(turn, now, false);
     }
 

@@ -94,6 +94,23 @@ fn repeated_sessions_have_new_numbers_and_the_first_ones_are_used_once() {
 }
 
 #[test]
+fn sessions_pause_while_no_request_succeeds() {
+    let plan = LiveSessionPlan { live: 2, once: 0, repeat: true };
+    let mut driver = driver(vec![conversation(0, 1, 0); 3], plan);
+    let mut sent = 0;
+    for now in (0..10_000).map(ms) {
+        for start in driver.due(now) {
+            sent += 1;
+            driver.finish(start.turn, now, false);
+        }
+    }
+    // The first failures at once, and then two sessions each second.
+    assert!((20..26).contains(&sent), "{sent}");
+    let due = driver.due(ms(10_001));
+    assert!(due.len() <= 2);
+}
+
+#[test]
 fn failure_ends_a_conversation_only_if_its_next_turn_needs_the_response() {
     let plan = LiveSessionPlan { live: 1, once: 0, repeat: false };
     for whole in [true, false] {

@@ -95,6 +95,11 @@ impl SessionTrees {
         SessionTrees { plan, sessions, session_of, begun: 0, live: HashMap::new() }
     }
 
+    /// Number of sessions that are live at a time.
+    pub(super) fn live(&self) -> usize {
+        self.plan.live
+    }
+
     /// Index of a conversation's script.
     pub(super) fn script_of(&self, conversation: u32) -> usize {
         conversation as usize % self.session_of.len().max(1)

@@ -197,6 +197,14 @@ impl Tally {
         self.failures.values().map(|(count, _)| count).sum()
     }
 
+    /// Extends the window to `from` and `to`, if there was a request.
+    pub fn extend_window(&mut self, from: Duration, to: Duration) {
+        if let Some((first, last)) = &mut self.window {
+            *first = (*first).min(from);
+            *last = (*last).max(to);
+        }
+    }
+
     /// Returns the time from the first request to the end of the last response.
     pub fn took(&self) -> Duration {
         self.window.map_or(Duration::ZERO, |(from, to)| to.saturating_sub(from))

@@ -373,6 +373,10 @@ impl<E: Env + Unpin> PassRun<'_, E> {
         let target = side.target.clone();
         let run = LoadRun { env: env.clone(), target, workload: &mut workload, driver, limits, live };
         pass.ran = run.execute(stop, on_record).await;
+        if matches!(plan.pace, Pace::Sessions(_)) {
+            // Sessions may be idle at the start and at the end.
+            pass.tally.extend_window(Duration::ZERO, pass.ran.sent_until);
+        }
         let ended = EndedPass { server, began, tally: is_whole.then_some(&pass.tally), ran: &pass.ran, shortfalls };
         pass.observed = caches.pass_ended(env, ended).await;
         pass

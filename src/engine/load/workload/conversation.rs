@@ -25,7 +25,7 @@ impl Conversation {
     }
 
     /// Returns whether the conversation belongs to the session of the one before it.
-    pub(super) fn continues_session(&self) -> bool {
+    pub fn continues_session(&self) -> bool {
         self.node.as_ref().is_some_and(|node| node.index > 0)
     }
 

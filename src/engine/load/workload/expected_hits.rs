@@ -209,6 +209,15 @@ impl CacheModels {
         Some(possible)
     }
 
+    /// The server has not processed the prompt of `turn`.
+    fn on_failure(&mut self, turn: Turn) {
+        let Some(Some(side)) = self.sides.get_mut(self.on) else { return };
+        if let Some(InFlightPrompt { hashes: Some(hashes), .. }) = self.pending.remove(&turn.conversation) {
+            let others = self.pending.values().filter_map(|other| other.hashes.as_ref());
+            side.model.forget(&hashes, others);
+        }
+    }
+
     fn on_response(&mut self, turn: Turn, answer: &ModelAnswer) {
         let Some(Some(side)) = self.sides.get_mut(self.on) else { return };
         let Some(mut pending) = self.pending.remove(&turn.conversation) else { return };
@@ -307,6 +316,11 @@ impl<W: LoadWorkload + ?Sized> LoadWorkload for WithExpectedHits<'_, W> {
     fn on_conversation_end(&mut self, turn: Turn) {
         self.book.pending.remove(&turn.conversation);
         self.inner.on_conversation_end(turn);
+    }
+
+    fn on_failure(&mut self, turn: Turn) {
+        self.book.on_failure(turn);
+        self.inner.on_failure(turn);
     }
 }
 
@@ -428,6 +442,26 @@ mod tests {
         assert!(noted.is_near);
         let found = HitCeiling::of(&noted.ceiling, Err(UnknownSizes::NoDevice)).expect("requests");
         assert_eq!((found.ceiling, found.measured.all, found.excess), (48 + 64, 48 + 64, 0));
+    }
+
+    #[test]
+    fn prompt_that_was_not_processed_is_no_longer_expected() {
+        let mut inner = made(SyntheticPrompt::Ids { vocabulary: 30_000 });
+        let mut book = CacheModels::default();
+        book.add_server(0, PAGE, false);
+        let mut asked = WithExpectedHits::new(&mut inner, &mut book);
+        let fail = |asked: &mut WithExpectedHits<'_, Synthetic>| {
+            asked.request(turn(0, 0));
+            asked.on_failure(turn(0, 0));
+            asked.on_conversation_end(turn(0, 0));
+        };
+        fail(&mut asked);
+        assert_eq!(asked.request(turn(0, 0)).possible.map(|possible| possible.ceiling), Some(0));
+        asked.on_response(turn(0, 0), &answer(40, 0));
+        asked.on_conversation_end(turn(0, 0));
+        fail(&mut asked);
+        let possible = asked.request(turn(0, 0)).possible;
+        assert_eq!(possible.map(|possible| possible.ceiling), Some(32), "an earlier request has completed");
     }
 
     #[test]

@@ -126,4 +126,6 @@ pub trait LoadWorkload {
     /// Ends the conversation of `turn`. If it is requested again, it restarts from the beginning
     /// with the same content.
     fn on_conversation_end(&mut self, turn: Turn);
+    /// Called if the request of `turn` failed before its first token.
+    fn on_failure(&mut self, _turn: Turn) {}
 }

@@ -63,6 +63,10 @@ impl LoadWorkload for WorkloadSubset<'_> {
     fn on_conversation_end(&mut self, turn: Turn) {
         self.of.on_conversation_end(self.whole(turn));
     }
+
+    fn on_failure(&mut self, turn: Turn) {
+        self.of.on_failure(self.whole(turn));
+    }
 }
 
 #[cfg(test)]

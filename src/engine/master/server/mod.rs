@@ -13,6 +13,7 @@ mod shared;
 mod ticker;
 
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::config::MasterConfig;
-use crate::server::ha::{HaDisk, HaDriver, HaHub};
+use crate::server::ha::{HaDisk, HaDriver, HaHub, TailLimits};
 use crate::server::log::MasterLog;
 use crate::server::shared::MasterShared;
 use crate::server::ticker::run_ticker;
@@ -32,6 +33,7 @@ use mcctl_election::{ElectionBackend, EtcdElection};
 use mcctl_journal::{JournalError, LogThread, SnapshotThread};
 use mcctl_net::rpc::{RpcServer, ServerConfig, StartError};
 use mcctl_sys::env::{Env, Net, RealEnv};
+use mcctl_sys::{cgroup, host};
 
 pub use data::{MasterData, MasterDataError};
 pub use ha::{HaSecret, HaSettings};
@@ -182,6 +184,9 @@ impl<E: Env> MasterServer<E> {
             }
         };
         let (hub, commands) = HaHub::new(disk);
+        if let Some(memory) = own_memory() {
+            hub.tail.set_limits(TailLimits::for_memory(memory));
+        }
         let hub = Arc::new(hub);
         let state = MasterState::new(policy.clone());
         let shared = Arc::new(MasterShared::new(state, None, Some(hub.clone()), env.clone()));
@@ -318,6 +323,12 @@ async fn resume_panics(background: &mut JoinSet<()>) {
             _ => {}
         }
     }
+}
+
+/// The memory that this process may use, in bytes; `None` if the host does not report it.
+fn own_memory() -> Option<u64> {
+    let total = host::memory()?.total;
+    Some(cgroup::memory_left(Path::new("/sys/fs/cgroup")).map_or(total, |left| left.min(total)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use clap::ValueEnum;
 
-use crate::commands::bench::multi_turn::args::{Api, SessionArgs, UniquePrefix, local};
+use crate::commands::bench::multi_turn::args::{Api, SessionArgs, SessionStart, UniquePrefix, local};
 use crate::commands::bench::number;
 use crate::commands::cli::error::Failure;
 use crate::commands::cli::{input, time_unit};
@@ -339,6 +339,14 @@ impl DatasetArgs {
                 UniquePrefix::Seed | UniquePrefix::Run => PlannedReuse::within_sessions(&conversations),
             };
             notes.extend(reuse.caveat().map(|caveat| caveat.to_string()));
+        }
+        let count = conversations.chunk_by(|_, next| next.continues_session()).count();
+        if sessions.live_sessions.is_some_and(|live| live as usize > count) {
+            let again = sessions.repeat_sessions || sessions.session_start == SessionStart::Random;
+            notes.push(match again {
+                true => format!("the dataset has {count} sessions, so some of them are live more than once at a time"),
+                false => format!("the dataset has {count} sessions, so fewer are live than --live-sessions"),
+            });
         }
         let turns = || conversations.iter().flat_map(|conversation| &conversation.turns);
         let is_made = turns().all(|turn| matches!(turn.content, TurnContent::Made(_)));

@@ -35,6 +35,7 @@ pub use handshake::HaSecret;
 pub(super) use disk::{HaDisk, open};
 pub(super) use driver::HaDriver;
 use leader::tail::ChangeTail;
+pub(super) use leader::tail::TailLimits;
 
 pub(super) use driver::promotion::CLIENT_CALL_MAX;
 pub(super) use leader::gate::{HaGate, NOT_SERVING};

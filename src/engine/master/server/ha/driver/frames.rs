@@ -43,9 +43,11 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     fn receive(&mut self, frame: Frame) -> Result<(), StreamError> {
+        // As many bytes as a leader of the same size keeps for a slow standby.
+        let bytes_max = self.context.hub.tail.bytes_max();
         let Some(stream) = self.stream() else { return Ok(()) };
         if DeferredFrames::is_ordered(&frame) && (stream.is_waiting() || !stream.deferred.is_empty()) {
-            return stream.deferred.push(frame);
+            return stream.deferred.push(frame, bytes_max);
         }
         self.handle_frame(&frame)
     }

@@ -13,13 +13,26 @@ use mcctl_election::ha::message::Changes;
 
 /// Sizes of a tail, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::server::ha) struct TailLimits {
+pub(in crate::server) struct TailLimits {
     /// At this size, a segment is complete.
     pub segment: usize,
     /// Maximum memory for the changes that are kept for standbys that connect again.
     pub kept: usize,
     /// Maximum memory for all changes. The cursors of older changes are lost.
     pub max: usize,
+}
+
+impl TailLimits {
+    /// The sizes for a process that may use `memory` bytes. A larger store has more changes while a
+    /// standby joins, and the snapshot that it receives takes longer.
+    pub(in crate::server) fn for_memory(memory: u64) -> TailLimits {
+        let least = TailLimits::default();
+        let share = |part: u64, least: usize, most: usize| {
+            usize::try_from(memory / part).unwrap_or(usize::MAX).clamp(least, most)
+        };
+        let kept = share(256, least.kept, 2 << 30);
+        TailLimits { kept, max: share(16, least.max, 32 << 30), ..least }
+    }
 }
 
 impl Default for TailLimits {
@@ -102,9 +115,13 @@ impl ChangeTail {
     }
 
     /// Sets the sizes, before the first change.
-    #[cfg(test)]
-    pub(in crate::server::ha) fn set_limits(&self, limits: TailLimits) {
+    pub(in crate::server) fn set_limits(&self, limits: TailLimits) {
         self.lock().limits = limits;
+    }
+
+    /// Maximum memory for all changes, in bytes.
+    pub(in crate::server::ha) fn bytes_max(&self) -> usize {
+        self.lock().limits.max
     }
 
     /// The number of the last change; 0 if there was none.
@@ -306,6 +323,15 @@ impl Drop for TailCursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_grow_with_the_memory_of_the_process() {
+        let sizes = |gib: u64| {
+            let limits = TailLimits::for_memory(gib << 30);
+            (limits.kept >> 20, limits.max >> 20)
+        };
+        assert_eq!([sizes(1), sizes(64), sizes(4096)], [(16, 512), (256, 4096), (2048, 32768)]);
+    }
 
     /// Reads the numbers of all changes after the cursor, and the digests with the change that they
     /// belong to.

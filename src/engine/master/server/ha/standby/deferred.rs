@@ -6,9 +6,6 @@ use std::collections::VecDeque;
 use crate::server::ha::stream::StreamError;
 use mcctl_election::ha::frame::{FRAME_HEADER_BYTES, Frame, FrameKind};
 
-/// Maximum size of the frames, in bytes: as many as a leader keeps for a slow standby.
-const BYTES_MAX: usize = 512 << 20;
-
 /// Frames in the order of their arrival.
 #[derive(Debug, Default)]
 pub(in crate::server::ha) struct DeferredFrames {
@@ -22,14 +19,14 @@ impl DeferredFrames {
         !matches!(frame.kind, FrameKind::Control | FrameKind::Clients)
     }
 
-    /// Appends a frame.
+    /// Appends a frame. All frames may have `bytes_max` bytes.
     ///
     /// # Errors
     /// The frames are too large.
-    pub(crate) fn push(&mut self, frame: Frame) -> Result<(), StreamError> {
+    pub(crate) fn push(&mut self, frame: Frame, bytes_max: usize) -> Result<(), StreamError> {
         self.bytes += FRAME_HEADER_BYTES + frame.payload.len();
-        if self.bytes > BYTES_MAX {
-            return Err(StreamError::TooManyChanges(BYTES_MAX));
+        if self.bytes > bytes_max {
+            return Err(StreamError::TooManyChanges(bytes_max));
         }
         self.frames.push_back(frame);
         Ok(())
@@ -64,14 +61,14 @@ mod tests {
         let payload = Bytes::from(vec![0; 64 << 20]);
         for round in 0..2 {
             for sequence in 0..7 {
-                deferred.push(frame(sequence, &payload)).unwrap();
+                deferred.push(frame(sequence, &payload), 512 << 20).unwrap();
             }
             for sequence in 0..7 {
                 assert_eq!(deferred.pop().map(|frame| frame.sequence), Some(sequence), "{round}");
             }
             assert!(deferred.is_empty() && deferred.pop().is_none());
         }
-        let pushed = (0..8).map(|sequence| deferred.push(frame(sequence, &payload)));
+        let pushed = (0..8).map(|sequence| deferred.push(frame(sequence, &payload), 512 << 20));
         assert!(matches!(pushed.collect::<Result<Vec<()>, _>>(), Err(StreamError::TooManyChanges(_))));
     }
 }
