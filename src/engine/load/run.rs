@@ -298,7 +298,7 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
             share.sample(&env, false);
             let now = shared.now();
             if now >= limits.duration {
-                is_cut = true;
+                is_cut |= !stopped;
                 driver.stop();
             }
             for start in driver.due(now) {
@@ -337,7 +337,7 @@ impl<E: Env + Unpin> LoadRun<'_, E> {
                 ahead.insert(turn, PreparedRequest::of(turn, workload, &shared.pool));
             }
             let wait = wake.saturating_sub(shared.now());
-            // Times of tokens are exact although this thread pauses, because the kernel has them.
+            // A pause does not change the times of tokens, because the kernel records them.
             let is_precise = alone && shared.pool.timestamped_reads() > 0;
             shared.next_due.store(u64::try_from(wake.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
             let mut record = if is_precise && wait <= PAUSES_FROM {

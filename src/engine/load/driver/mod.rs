@@ -209,8 +209,8 @@ impl Driver {
         }
     }
 
-    /// Minimum delay before the next turn of a session: while no request succeeds, the server must
-    /// not receive as many as it can refuse.
+    /// Minimum delay before the next turn of a session, so that a server that refuses every request
+    /// is not flooded.
     fn pause(&self) -> Duration {
         match &self.pace {
             PaceState::Sessions(trees) if self.failed_in_row >= trees.live().max(FAILURES_MIN) => FAILURE_PAUSE,
@@ -396,15 +396,15 @@ impl Driver {
     fn follow(&mut self, conversation: u32, now: Duration) {
         let at = conversation as usize;
         let script = &self.scripts[at];
-        let standing = &mut self.states[at];
-        let index = standing.turn as usize;
+        let state = &mut self.states[at];
+        let index = state.turn as usize;
         let think = script.think.get(index - 1).copied().unwrap_or_default();
         let due = match self.pace {
-            PaceState::Users { gap } => (standing.due + gap).max(now),
+            PaceState::Users { gap } => (state.due + gap).max(now),
             PaceState::Recorded => script.at.get(index).copied().unwrap_or_default().max(now + think),
             _ => now + think,
         };
-        standing.due = due;
+        state.due = due;
         self.timers.push(Reverse((due, conversation)));
     }
 

@@ -85,7 +85,9 @@ impl Preparation {
     ///
     /// # Errors
     /// The copy is damaged.
-    pub(crate) fn run(self, now: Mono, stale: Duration) -> Result<(MasterState, RestoreReport), RestoreError> {
+    pub(crate) fn run(mut self, now: Mono, stale: Duration) -> Result<(MasterState, RestoreReport), RestoreError> {
+        // A copy whose objects were dropped is a new one. It may have to follow again.
+        self.standby.follow(now)?;
         let hold = if self.lossy { self.hold() } else { Duration::ZERO };
         self.standby.activate_behind(now, hold, stale)
     }
