@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::ha::{ElectionTxn, HandOverTxn, Observation, SyncTxn, TxnOutcome};
+use crate::ha::{CandidateOffer, ElectionTxn, HandOverTxn, MemberId, Observation, OfferTxn, SyncTxn, TxnOutcome};
 
 /// The error of a request that had no effect on the election.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +31,11 @@ pub trait ElectionBackend: Clone + Send + Sync + 'static {
     /// Creates the leader's key and writes the sync record, if there is no key and the record was
     /// not changed.
     fn elect(&self, txn: &ElectionTxn) -> impl Future<Output = TxnOutcome> + Send;
+    /// Stores an offer, and reads those of other candidates.
+    fn offer(
+        &self,
+        txn: &OfferTxn,
+    ) -> impl Future<Output = Result<Vec<(MemberId, CandidateOffer)>, ElectionError>> + Send;
     /// Writes the sync record, if neither it nor the leader was changed.
     fn write_sync(&self, txn: &SyncTxn) -> impl Future<Output = TxnOutcome> + Send;
     /// Deletes the leader's key and writes the sync record, if neither it nor the leader was

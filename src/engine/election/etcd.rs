@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::backend::{ElectionBackend, ElectionError, ElectionWatch};
-use crate::ha::{ElectionTxn, HandOverTxn, LeaderKey, Observation, SyncRecord, SyncTxn, TxnOutcome};
+use crate::ha::{
+    CandidateOffer, ElectionTxn, HandOverTxn, LeaderKey, MemberId, Observation, OfferTxn, SyncRecord, SyncTxn,
+    TxnOutcome,
+};
 use mcctl_base::time::RoundedDuration;
 use mcctl_net::etcd::{EtcdClient, EtcdCompare, EtcdError, EtcdKeyValue, EtcdOp, EtcdTxn, EtcdTxnResult, EtcdWatch};
 
@@ -19,6 +22,8 @@ pub struct EtcdElection {
     client: EtcdClient,
     leader_key: String,
     sync_key: String,
+    /// The offer of a candidate has this prefix and the candidate's ID.
+    offers: String,
 }
 
 impl EtcdElection {
@@ -28,6 +33,7 @@ impl EtcdElection {
             client,
             leader_key: format!("mooncake-store/{cluster}/master_view"),
             sync_key: format!("mcctl/{cluster}/sync"),
+            offers: format!("mcctl/{cluster}/candidates/"),
         }
     }
 
@@ -109,6 +115,20 @@ impl ElectionBackend for EtcdElection {
         let is_free = EtcdCompare::CreateRevision(self.leader_key.clone(), 0);
         let compare = vec![is_free, self.is_sync(txn.expected_sync)];
         self.run(&EtcdTxn { compare, success: vec![key, self.put_sync(&txn.sync)], failure: Vec::new() }).await
+    }
+
+    async fn offer(&self, txn: &OfferTxn) -> Result<Vec<(MemberId, CandidateOffer)>, ElectionError> {
+        let key = |id: MemberId| format!("{}{id}", self.offers);
+        let value = serde_json::to_vec(&txn.offer).expect("an offer is valid JSON");
+        let mut success = vec![EtcdOp::Put { key: key(txn.candidate), value, lease: txn.lease }];
+        success.extend(txn.others.iter().map(|id| EtcdOp::Get(key(*id))));
+        let read = self.client.txn(&EtcdTxn { success, ..EtcdTxn::default() }).await.map_err(unavailable)?;
+        let pairs = read.reads.iter().skip(1).map(|pairs| pairs.first());
+        let offers = txn.others.iter().zip(pairs).filter_map(|(id, pair)| {
+            // An offer that cannot be read does not count.
+            Some((*id, serde_json::from_slice(&pair?.value).ok()?))
+        });
+        Ok(offers.collect())
     }
 
     async fn write_sync(&self, txn: &SyncTxn) -> TxnOutcome {

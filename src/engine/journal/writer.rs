@@ -11,6 +11,7 @@
 
 mod room;
 
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -19,6 +20,7 @@ use crate::error::JournalError;
 use crate::flushed_mark::FlushedMark;
 use crate::frame::{self, FRAME_HEADER_BYTES};
 use crate::header::{FILE_HEADER_BYTES, FileHeader};
+use crate::live_reader::{LiveLogFile, LiveLogReader};
 use crate::log_file::{KnownLogFile, LogFile, files_up_to};
 use crate::log_files::LogFiles;
 use crate::names;
@@ -317,6 +319,44 @@ impl LogWriter {
             lock(&self.files).older.pop_front();
         }
         Ok(())
+    }
+
+    /// A reader of the frames from number `next` on. `None`: the log of this process does not have
+    /// that frame, or no longer.
+    ///
+    /// # Errors
+    /// A file cannot be opened, for example because it is being removed.
+    pub fn reader(&self, next: u64) -> Result<Option<LiveLogReader>, JournalError> {
+        Ok(self.open_files_from(next)?.map(|files| LiveLogReader::new(files, next)))
+    }
+
+    /// Opens the file with the frame `next`, and the files after it. The files of earlier processes
+    /// do not count: they may have frames that this log does not continue.
+    pub(super) fn open_files_from(&self, next: u64) -> Result<Option<VecDeque<LiveLogFile>>, JournalError> {
+        let (mut known, current) = {
+            let files = lock(&self.files);
+            let current = KnownLogFile { number: files.current.number, first: files.current.first };
+            let known: Vec<KnownLogFile> = files.older.iter().copied().chain([current]).collect();
+            (known, files.current.file.clone())
+        };
+        known.retain(|file| file.number >= self.header.number);
+        let Some(first) = known.iter().rposition(|file| file.first.is_some_and(|first| first <= next)) else {
+            return Ok(None);
+        };
+        let newest = known.last().map_or(0, |file| file.number);
+        let open = |file: &KnownLogFile| {
+            let name = names::log_name(file.number);
+            let failed = JournalError::storage(StorageOperation::Open, &name, None);
+            let opened =
+                if file.number == newest { current.clone() } else { self.storage.open(&name).map_err(failed)? };
+            Ok(LiveLogFile { number: file.number, file: opened })
+        };
+        known[first..].iter().map(open).collect::<Result<_, JournalError>>().map(Some)
+    }
+
+    /// The name of the file that is written.
+    pub(super) fn current_file(&self) -> String {
+        lock(&self.files).current.name.clone()
     }
 
     /// The sequence number of the newest frame.

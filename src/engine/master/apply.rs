@@ -26,6 +26,8 @@ use crate::snapshot::SnapshotStep;
 use crate::snapshot_walk::SnapshotWalk;
 use crate::state::MasterState;
 use mcctl_base::{ClientId, Mono};
+use mcctl_election::ha::message::DigestPart;
+use mcctl_election::ha::planted::{HaMistake, is_planted};
 use mcctl_metadata::change::MetadataChange;
 use mcctl_metadata::records::SharedTable;
 use mcctl_wire::types::SegmentStatus;
@@ -163,8 +165,8 @@ impl StandbyState {
     }
 
     /// The digests of a part of the state ([`MasterState::part_digests`]).
-    pub fn part_digests(&self, from: u32, slots: u32) -> (u64, u64) {
-        self.state.part_digests(from, slots)
+    pub fn part_digests(&self, part: &DigestPart) -> (u64, u64) {
+        self.state.part_digests(part)
     }
 
     /// Whether the records contain everything that was acknowledged, even after a loss of power.
@@ -201,6 +203,12 @@ impl StandbyState {
         }
         emptied.state.metadata = self.state.metadata.clone();
         Ok((emptied, self.objects()))
+    }
+
+    /// Requires all clients to name their segments again. A segment that its client does not name
+    /// is dropped later. For a copy that may lack unmounts.
+    pub fn require_remounts(&mut self) {
+        self.state.clients.unmark_all();
     }
 
     /// The state of a copy that was made ready to serve, and has not served. It can apply records
@@ -273,9 +281,7 @@ impl StandbyState {
             MasterRecord::SegmentRetired { slot } => self.retire(slot)?,
             MasterRecord::ClientMarked { client, ok } => {
                 self.admit(client)?;
-                if let Some(record) = self.state.clients.get_mut(client) {
-                    record.ok = ok;
-                }
+                self.state.clients.mark(client, ok);
                 self.registered.extend(ok.then_some(client));
             }
             MasterRecord::ClientExpired { client } => {
@@ -334,8 +340,9 @@ impl StandbyState {
         let MasterState { objects, segments, .. } = &mut self.state;
         let object = &mut objects[at];
         let size = object.size;
+        let claimed = if is_planted(HaMistake::StandbyRangeShort) { size / 2 } else { size };
         for replica in object.replicas_mut() {
-            if !segments.claim(replica, size) {
+            if !segments.claim(replica, claimed) {
                 return Err(ApplyError::BadReplica { slot: at.0, segment: replica.segment.0 });
             }
         }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use crate::digest::client_digest;
 use crate::slots::SegmentSlot;
 use mcctl_base::{ClientId, Mono};
 
@@ -42,13 +43,15 @@ pub(super) struct ClientTable {
     deadlines: BTreeSet<(Mono, ClientId)>,
     /// Total time subtracted from the client clock.
     lost: Duration,
+    /// The sum of the hashes of all clients.
+    digest: u64,
 }
 
 impl ClientTable {
     /// Creates an empty table.
     pub(crate) fn new(seed: u64) -> ClientTable {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
-        ClientTable { by_id, deadlines: BTreeSet::new(), lost: Duration::ZERO }
+        ClientTable { by_id, deadlines: BTreeSet::new(), lost: Duration::ZERO, digest: 0 }
     }
 
     /// Number of live clients.
@@ -95,12 +98,34 @@ impl ClientTable {
         }
     }
 
+    /// Sets whether a client has registered its segments. Returns false if it is unknown.
+    pub(crate) fn mark(&mut self, id: ClientId, ok: bool) -> bool {
+        let Some(client) = self.by_id.get_mut(&id) else { return false };
+        let before = std::mem::replace(&mut client.ok, ok);
+        self.digest = self.digest.wrapping_sub(client_digest(id, before)).wrapping_add(client_digest(id, ok));
+        true
+    }
+
+    /// All clients must register again.
+    pub(crate) fn unmark_all(&mut self) {
+        let ids: Vec<ClientId> = self.by_id.keys().copied().collect();
+        for id in ids {
+            self.mark(id, false);
+        }
+    }
+
+    /// The sum of the hashes of all clients, in a time that does not depend on their number.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// Returns the client, creating it if necessary, and extends its deadline to `deadline`.
     pub(crate) fn admit(&mut self, id: ClientId, deadline: Mono) -> &mut ClientRecord {
         let known = self.refresh(id, deadline);
         let deadline = deadline - self.lost;
         if !known {
             self.deadlines.insert((deadline, id));
+            self.digest = self.digest.wrapping_add(client_digest(id, false));
         }
         self.by_id.entry(id).or_insert(ClientRecord {
             ok: false,
@@ -141,6 +166,7 @@ impl ClientTable {
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<ClientRecord> {
         let client = self.by_id.remove(&id)?;
         self.deadlines.remove(&(client.deadline, id));
+        self.digest = self.digest.wrapping_sub(client_digest(id, client.ok));
         Some(client)
     }
 }

@@ -13,11 +13,12 @@ use crate::segment::MountedSegment;
 use crate::slots::{ObjectSlot, SegmentSlot};
 use crate::state::MasterState;
 use mcctl_base::{ClientId, Mono};
+use mcctl_election::ha::message::DigestPart;
 
-/// The version of the digest. Version 1 contained the writers of complete objects, and the
-/// checksums of objects that are written again. Masters compare digests only if both have the same
-/// version.
-pub(super) const DIGEST_VERSION: u8 = 2;
+/// The version of the digests that masters compare: only if both have the same one. Version 1
+/// contained the writers of complete objects, and the checksums of objects that are written again.
+/// Up to version 2, each digest contained all segments.
+pub(super) const DIGEST_VERSION: u8 = 3;
 
 const SEED: u64 = 0x243f_6a88_85a3_08d3;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -121,15 +122,28 @@ impl MasterState {
         objects.chain(discards).fold(self.tables_digest(), u64::wrapping_add)
     }
 
-    /// The digests of `slots` object slots, from slot `from` on, and of the other tables.
-    pub fn part_digests(&self, from: u32, slots: u32) -> (u64, u64) {
-        let end = self.objects.slots().min(from.saturating_add(slots));
-        let objects = (from..end).map(ObjectSlot).filter(|at| self.objects.get(*at).is_some());
+    /// The digests of a part of the state: of these object slots, and of these segment slots with
+    /// all clients and metadata records. The time depends only on the number of slots.
+    pub fn part_digests(&self, part: &DigestPart) -> (u64, u64) {
+        let objects = part.objects.slots(self.objects.slots()).map(ObjectSlot);
+        let objects = objects.filter(|at| self.objects.get(*at).is_some());
         let objects = objects.map(|at| {
             let saved = self.object_image(at, Mono::ZERO);
             object_digest(&saved.content, saved.writing, saved.checksum)
         });
-        (objects.fold(0, u64::wrapping_add), self.tables_digest())
+        let segments = self.segments_digest(part.segments.slots(self.segments.slots()));
+        let tables = segments.wrapping_add(self.clients.digest()).wrapping_add(self.metadata.lock().digest());
+        (objects.fold(0, u64::wrapping_add), tables)
+    }
+
+    fn segments_digest(&self, slots: std::ops::Range<u32>) -> u64 {
+        let segments = slots.map(SegmentSlot).filter_map(|slot| Some(segment_digest(slot, self.segments.get(slot)?)));
+        segments.fold(0, u64::wrapping_add)
+    }
+
+    /// Number of segment slots, free ones included.
+    pub fn segment_slots(&self) -> u32 {
+        self.segments.slots()
     }
 
     /// Number of object slots, free ones included.
@@ -139,9 +153,10 @@ impl MasterState {
 
     /// The digest of the segments, the clients and the metadata service's records.
     pub(super) fn tables_digest(&self) -> u64 {
-        let segments = (0..self.segments.slots()).map(SegmentSlot);
-        let segments = segments.filter_map(|slot| Some(segment_digest(slot, self.segments.get(slot)?)));
         let clients = self.clients.iter().map(|(id, client)| client_digest(id, client.ok));
-        segments.chain(clients).fold(self.metadata.lock().digest(), u64::wrapping_add)
+        let clients = clients.fold(0, u64::wrapping_add);
+        debug_assert_eq!(clients, self.clients.digest(), "each change of a client changes the sum");
+        let segments = self.segments_digest(0..self.segments.slots());
+        segments.wrapping_add(clients).wrapping_add(self.metadata.lock().digest())
     }
 }

@@ -55,6 +55,11 @@ impl FreedRanges {
         Some(range)
     }
 
+    /// Whether ranges wait, and all of them for changes after `limit`.
+    pub(crate) fn waits_after(&self, limit: u64) -> bool {
+        self.waiting.front().is_some_and(|range| range.sequence > limit)
+    }
+
     /// Total size of the waiting ranges, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

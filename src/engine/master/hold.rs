@@ -87,6 +87,10 @@ impl MasterState {
 
     /// Opens the segments whose hold has ended for new objects. Returns true if there may be more.
     pub(super) fn end_holds_slice(&mut self, now: Mono) -> bool {
+        // A copy without the removal of the segment would show what its memory contained before.
+        if self.barrier.is_some_and(|barrier| self.last_barrier_change() > barrier) {
+            return false;
+        }
         for _ in 0..HOLDS_PER_SLICE {
             let Some((_, id)) = self.holds.first().copied().filter(|(until, _)| *until <= now) else { return false };
             let Some((slot, _)) = self.segments.find(id) else {

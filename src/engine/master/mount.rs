@@ -147,9 +147,9 @@ impl MasterState {
 
     /// Sets whether the client has registered its segments.
     fn mark_client(&mut self, client: ClientId, ok: bool) {
-        let Some(record) = self.clients.get_mut(client) else { return };
-        record.ok = ok;
-        self.record(&MasterRecord::ClientMarked { client, ok });
+        if self.clients.mark(client, ok) {
+            self.record(&MasterRecord::ClientMarked { client, ok });
+        }
     }
 
     /// Retires a segment because client `by` mounts one that replaces it. The segment's client must

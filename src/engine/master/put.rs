@@ -207,6 +207,7 @@ impl MasterState {
             inherited.hard_pin = object.eviction.hard_pin();
             inherited.pin = pin;
             inherited.group = group.as_deref();
+            self.note_removal();
             // Readers may still be reading the old bytes, so the memory that contains them is
             // quarantined.
             self.discard(at, now, until);
@@ -326,6 +327,7 @@ impl MasterState {
             self.note_failed_put(now, bytes);
             // Memory will become available without evictions: freed memory waits for its change to
             // be durable, or restored segments will accept new objects.
+            self.is_freed_awaited = self.freed.bytes() > 0;
             let awaited = self.freed.bytes() >= bytes.saturating_mul(options.replicas) || self.open_at.is_some();
             if self.segments.open_names() as u64 >= options.replicas && !awaited {
                 self.eviction.requested = true;

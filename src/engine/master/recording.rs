@@ -116,6 +116,32 @@ impl MasterState {
         self.freed.bytes() > 0
     }
 
+    /// Records that a call removes or replaces a complete object.
+    pub(super) fn note_removal(&mut self) {
+        if let Some(records) = self.records.as_mut() {
+            records.note_removal();
+        }
+    }
+
+    /// The last change whose response waits for the removal of the barrier
+    /// ([`ClosedChange::needs_barrier`]), or 0.
+    pub fn last_barrier_change(&self) -> u64 {
+        self.records.as_ref().map_or(0, RecordBuffer::last_barrier)
+    }
+
+    /// Sets the barrier of the cluster's sync record. Returns true if it must be removed: a
+    /// response waits for that, or the memory that later changes have freed is needed.
+    pub fn set_barrier(&mut self, barrier: Option<u64>) -> bool {
+        self.barrier = barrier;
+        let Some(barrier) = barrier else {
+            self.is_freed_awaited = false;
+            return false;
+        };
+        let waiting = self.segments.used() + self.freed.bytes();
+        let is_short = self.is_freed_awaited || waiting > self.segments.capacity() / 8 * 7;
+        self.last_barrier_change() > barrier || is_short && self.freed.waits_after(barrier)
+    }
+
     /// Returns some durably freed ranges to their allocators. Returns true if there are more.
     pub(super) fn reclaim_slice(&mut self) -> bool {
         for _ in 0..RANGES_PER_SLICE {

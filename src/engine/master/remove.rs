@@ -40,6 +40,7 @@ impl MasterState {
     pub fn remove(&mut self, now: Mono, key: &[u8], force: bool) -> Result<(), MasterRefusal> {
         let at = self.find(key).ok_or(MasterRefusal::NoObject)?;
         self.check_removable(at, now, force)?;
+        self.note_removal();
         self.erase(at);
         Ok(())
     }
@@ -80,6 +81,7 @@ impl MasterState {
                 continue;
             }
             if self.check_removable(at, now, force).is_ok() {
+                self.note_removal();
                 self.erase(at);
                 removed += 1;
             }
@@ -110,6 +112,7 @@ impl MasterState {
             return false;
         }
         if segment_name.is_empty() {
+            self.note_removal();
             self.erase(at);
             return true;
         }
@@ -122,6 +125,7 @@ impl MasterState {
         if matching == 0 {
             return false;
         }
+        self.note_removal();
         if matching == all {
             self.erase(at);
         } else {

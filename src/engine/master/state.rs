@@ -100,6 +100,10 @@ pub struct MasterState {
     /// Freed memory whose change is not durable. It counts as free. Empty if changes are not
     /// recorded.
     pub(super) freed: FreedRanges,
+    /// A put has failed because freed memory waits.
+    pub(super) is_freed_awaited: bool,
+    /// The barrier of the cluster's sync record, if there is one.
+    pub(super) barrier: Option<u64>,
     /// The snapshot in progress.
     pub(super) walk: Option<Box<SnapshotWalk>>,
     /// When restored segments that their clients have not confirmed are dropped; `None` without
@@ -150,6 +154,8 @@ impl MasterState {
             scratch: Vec::new(),
             records: None,
             freed: FreedRanges::default(),
+            is_freed_awaited: false,
+            barrier: None,
             walk: None,
             confirm_until: None,
             open_at: None,

@@ -199,7 +199,7 @@ const HA_FLAGS: &[FlagSpec] = &[
         ValueKind::Word(&["sync", "async"]),
         "sync",
         "sync: a response to a change is sent when every standby in sync has the change, so a failover loses no key. async: the response to \
-         the end of a put is sent at once, and a failover drops all objects",
+         the end of a put is sent at once, and a failover loses the last puts",
     ),
     own_flag(
         "ha_standby_timeout",

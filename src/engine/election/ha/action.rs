@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::ha::member::{MemberId, MemberInfo};
+use crate::ha::offers::OfferTxn;
 use crate::ha::record::{ElectionTxn, HandOverTxn, SyncTxn};
 
 /// An action of the caller. Its result, if it has one, is the [`HaEvent`](super::HaEvent) that is
@@ -19,6 +20,8 @@ pub enum HaAction {
     Observe,
     /// Perform this transaction: `Elected`.
     Elect(ElectionTxn),
+    /// Perform this transaction: `Offered`.
+    Offer(OfferTxn),
     /// Perform this transaction: `SyncWritten`.
     WriteSync(SyncTxn),
     /// Perform this transaction: `KeyDeleted`.

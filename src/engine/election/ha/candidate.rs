@@ -5,7 +5,7 @@ use crate::ha::action::{DiscardReason, HaAction, HaMessage, RevokeReason};
 use crate::ha::config::NotInSyncPolicy;
 use crate::ha::followership::CandidateStep;
 use crate::ha::leadership::Leader;
-use crate::ha::member::MemberId;
+use crate::ha::member::{HistoryId, MemberId};
 use crate::ha::planted::{HaMistake, is_planted};
 use crate::ha::record::{ElectionTxn, Observation, SyncRecord, TxnOutcome};
 use crate::ha::state::{HaCore, OwnLease, REQUEST_TIMEOUT, RoleState};
@@ -79,7 +79,11 @@ impl HaCore {
         if self.is_record_awaited(now) {
             return;
         }
-        if lossy || self.is_complete() { self.elect(now, lossy) } else { self.prepare(now, true) }
+        if !lossy && !self.is_complete() {
+            self.prepare(now, true);
+        } else if lossy || self.is_first_choice(now) {
+            self.elect(now, lossy);
+        }
     }
 
     /// Whether a leader may be alive that will create its records again after etcd has lost them.
@@ -122,19 +126,21 @@ impl HaCore {
         let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
         if let RoleState::Standby(follower) = &mut self.role {
             follower.step = CandidateStep::Preparing { lossy, expected_sync };
+            follower.offers = None;
             follower.progress_at = now;
             self.actions.push(HaAction::Prepare { lossy });
         }
     }
 
     /// Handles the result of making the copy ready: it can serve, or cannot be used.
-    pub(super) fn note_preparation(&mut self, ready: bool, id: MemberId) {
+    pub(super) fn note_preparation(&mut self, ready: bool, id: MemberId, history: HistoryId) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let CandidateStep::Preparing { lossy, expected_sync } = follower.step else { return };
         if !ready {
             return self.discard(DiscardReason::Damaged);
         }
         self.me.id = id;
+        follower.next_history = history;
         follower.step = CandidateStep::Prepared { lossy, expected_sync };
         if let (Some(_), Some(leader)) = (follower.take_over, follower.stream) {
             self.actions.push(HaAction::Send(leader, HaMessage::Ready));
@@ -145,7 +151,7 @@ impl HaCore {
         let Some(lease) = self.lease.id else { return };
         let expected_sync = self.seen.as_ref().map_or(0, Observation::sync_revision);
         let RoleState::Standby(follower) = &self.role else { return };
-        let mut sync = self.own_record(follower.applied);
+        let mut sync = self.own_record(follower.applied, follower.next_history);
         let RoleState::Standby(follower) = &mut self.role else { return };
         follower.step = CandidateStep::Electing { lossy, sent: now, expected_sync };
         if let Some((before, _)) = self.seen.as_ref().and_then(|seen| seen.sync.as_ref()).filter(|_| !lossy) {
@@ -238,7 +244,7 @@ impl HaCore {
     fn become_leader(&mut self, now: Mono, view: u64, lease: i64) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         let listed = std::mem::take(&mut follower.candidate_list);
-        let mut leader = Leader::new(now, view, lease, follower.applied, self.config.ack);
+        let mut leader = Leader::new(now, view, lease, follower.applied, follower.next_history, self.config.ack);
         leader.require_all(now, listed);
         self.role = RoleState::Leader(leader);
         self.actions.push(HaAction::Follow(None));

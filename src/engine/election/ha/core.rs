@@ -90,6 +90,7 @@ impl HaCore {
             HaEvent::LeaseRenewed { sent, lease, renewed } => self.note_renewal(now, sent, lease, renewed),
             HaEvent::Observed { sent, seen } => self.note_records(now, sent, seen),
             HaEvent::Elected { txn, outcome } => self.note_election(now, &txn, &outcome),
+            HaEvent::Offered { offers } => self.note_offers(now, offers.as_deref()),
             HaEvent::SyncWritten { txn, outcome } => self.note_sync_write(now, &txn, &outcome),
             HaEvent::KeyDeleted { outcome } => self.note_key_deletion(now, &outcome),
             HaEvent::Reset { id } => self.reset(now, id),
@@ -103,11 +104,12 @@ impl HaCore {
             HaEvent::StreamClosed { process_gone } => self.close_stream(now, process_gone),
             HaEvent::CopyDamaged => self.discard_damaged(now),
             HaEvent::Preparing => self.note_progress(now),
-            HaEvent::Prepared { ready, id } => self.note_preparation(ready, id),
+            HaEvent::Prepared { ready, id, history } => self.note_preparation(ready, id, history),
             HaEvent::Leave => self.leave(),
             HaEvent::StandbyConnected { id, applied } => self.connect_standby(now, id, applied),
             HaEvent::StandbyDisconnected { id } => self.disconnect_standby(id),
             HaEvent::StepDown { is_ending } => self.step_down(now, is_ending),
+            HaEvent::BarrierReached => self.remove_barrier(),
             HaEvent::ChangesHeld { last } => self.ask_to_take_over(now, last),
         }
     }
@@ -130,11 +132,12 @@ impl HaCore {
         let RoleState::Leader(leader) = &self.role else {
             // A former leader's term ends a little later. Until then it must not send a response to
             // a change, in whichever order a thread reads the two limits.
-            return ResponseLimits { fence: Some(Mono::ZERO), acked: Some(0), replicated: Some(0) };
+            return ResponseLimits { fence: Some(Mono::ZERO), acked: Some(0), replicated: Some(0), barrier: None };
         };
         let fence = (!leader.has_released()).then(|| self.fence());
         let replicated = leader.has_required().then(|| leader.replicas.acked(leader.appended));
-        ResponseLimits { fence, acked: replicated.filter(|_| leader.waits_for_standby()), replicated }
+        let acked = replicated.filter(|_| leader.waits_for_standby());
+        ResponseLimits { fence, acked, replicated, barrier: leader.barrier.limit() }
     }
 
     /// Called after the limits that make responses wait for the joining standbys were published. A

@@ -1,7 +1,8 @@
 //! The events that the core handles.
 
 use crate::ha::action::HaMessage;
-use crate::ha::member::MemberId;
+use crate::ha::member::{HistoryId, MemberId};
+use crate::ha::offers::CandidateOffer;
 use crate::ha::record::{ElectionTxn, Observation, SyncTxn, TxnOutcome};
 use mcctl_base::Mono;
 
@@ -23,6 +24,9 @@ pub enum HaEvent {
     /// The result of [`Elect`](super::HaAction::Elect). A successful transaction was written at the
     /// revision in `outcome`.
     Elected { txn: ElectionTxn, outcome: TxnOutcome },
+    /// The result of [`Offer`](super::HaAction::Offer): the offers of the other candidates. `None`:
+    /// no response was received.
+    Offered { offers: Option<Vec<(MemberId, CandidateOffer)>> },
     /// The result of [`WriteSync`](super::HaAction::WriteSync).
     SyncWritten { txn: SyncTxn, outcome: TxnOutcome },
     /// The result of [`DeleteKey`](super::HaAction::DeleteKey).
@@ -51,9 +55,9 @@ pub enum HaEvent {
     /// Standby: making the copy ready to serve has made progress.
     Preparing,
     /// Standby: the copy is ready to serve, or cannot be used: the result of
-    /// [`Prepare`](super::HaAction::Prepare). It has this ID, which is a new one if its objects
-    /// were dropped.
-    Prepared { ready: bool, id: MemberId },
+    /// [`Prepare`](super::HaAction::Prepare). It has this ID, which is a new one if changes may be
+    /// missing. Its own changes will belong to this history.
+    Prepared { ready: bool, id: MemberId, history: HistoryId },
     /// Standby: this process is about to end. The leader need not wait for it.
     Leave,
 
@@ -66,6 +70,8 @@ pub enum HaEvent {
     /// to end. Ends with the action [`Forward`](super::HaAction::Forward) or
     /// [`ReportHandOver`](super::HaAction::ReportHandOver).
     StepDown { is_ending: bool },
+    /// Leader: something waits for the removal of the barrier from the sync record.
+    BarrierReached,
     /// Leader: changes are held, and the last change is number `last`: the result of
     /// [`HoldChanges`](super::HaAction::HoldChanges).
     ChangesHeld { last: u64 },

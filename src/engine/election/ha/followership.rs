@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::ha::action::{HaMessage, StandbyAck};
-use crate::ha::member::{MemberId, MemberInfo};
+use crate::ha::member::{HistoryId, MemberId, MemberInfo};
+use crate::ha::offers::KnownOffers;
 use mcctl_base::Mono;
 
 /// If making a copy ready has made no progress for this time, it has failed. Sorting a hundred
@@ -44,8 +45,12 @@ pub(super) struct Follower {
     pub take_over: Option<u64>,
     pub recreating: Option<Mono>,
     pub step: CandidateStep,
+    /// The offers of the candidates, while this one waits for them.
+    pub offers: Option<KnownOffers>,
     /// Time at which making the copy ready last made progress.
     pub progress_at: Mono,
+    /// The history of its changes, once it leads.
+    pub next_history: HistoryId,
     /// The standbys in the record with which it stands for election.
     pub candidate_list: Vec<MemberId>,
 }

@@ -87,7 +87,7 @@ impl HaCore {
     /// changes.
     fn request_deletion(&mut self) {
         let RoleState::Leader(leader) = &self.role else { return };
-        let sync = SyncRecord { handed_over: true, ..self.record(leader, leader.listed.clone()) };
+        let sync = SyncRecord { handed_over: true, ..self.same_record(leader) };
         let address = self.me.rpc.to_string();
         let txn = HandOverTxn { view: leader.view, address, expected_sync: leader.sync_revision, sync };
         self.actions.push(HaAction::DeleteKey(txn));

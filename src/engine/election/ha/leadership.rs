@@ -1,9 +1,10 @@
 //! The state of a leader: its view, its standbys and its hand-over.
 
 use crate::ha::config::AckMode;
-use crate::ha::member::MemberId;
+use crate::ha::member::{HistoryId, MemberId};
 use crate::ha::planted::{HaMistake, is_planted};
 use crate::ha::replica_set::ReplicaSet;
+use crate::ha::reuse::ReuseBarrier;
 use mcctl_base::Mono;
 
 /// The state of a leader.
@@ -26,6 +27,9 @@ pub(super) struct Leader {
     /// The standbys in the sync record.
     pub listed: Vec<MemberId>,
     pub alone_since: Option<u64>,
+    /// The history of its changes.
+    pub history: HistoryId,
+    pub barrier: ReuseBarrier,
     /// The result of a write is unknown. Another write must succeed before a standby may be
     /// removed.
     pub must_write: bool,
@@ -44,7 +48,7 @@ pub(super) struct Leader {
 
 impl Leader {
     /// A leader that has just been elected, at revision `view`. Its last change is `appended`.
-    pub(super) fn new(now: Mono, view: u64, key_lease: i64, appended: u64, ack: AckMode) -> Leader {
+    pub(super) fn new(now: Mono, view: u64, key_lease: i64, appended: u64, history: HistoryId, ack: AckMode) -> Leader {
         Leader {
             view,
             replicas: ReplicaSet::default(),
@@ -56,6 +60,8 @@ impl Leader {
             key_seen: Mono::ZERO,
             listed: Vec::new(),
             alone_since: Some(appended),
+            history,
+            barrier: ReuseBarrier::new(appended),
             must_write: false,
             appended,
             ran_at: now,
@@ -100,6 +106,17 @@ impl Leader {
     /// Whether the sync record lists the standbys that it should list.
     pub(super) fn lists_wanted(&self) -> bool {
         self.replicas.wanted().eq(self.listed.iter().copied())
+    }
+
+    /// The last change that all required standbys have.
+    pub(super) fn replicated(&self) -> u64 {
+        self.replicas.acked(self.appended)
+    }
+
+    /// The barrier of the next record, which lists these standbys.
+    pub(super) fn next_barrier(&self, in_sync: &[MemberId]) -> Option<u64> {
+        let is_shorter = self.listed.iter().any(|id| !in_sync.contains(id));
+        self.barrier.next(is_shorter, self.replicated())
     }
 
     /// Whether it no longer answers requests.

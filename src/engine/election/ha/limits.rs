@@ -15,6 +15,9 @@ pub struct ResponseLimits {
     /// elected. Responses to changes that hand out or free memory wait for this in every mode.
     /// `None`: no standby is required.
     pub replicated: Option<u64>,
+    /// The barrier in the sync record: responses to later changes wait if they permit a client to
+    /// overwrite memory, or report a removal or replacement. `None`: there is none.
+    pub barrier: Option<u64>,
 }
 
 /// The changes of the state, and the threads that respond to requests.

@@ -60,7 +60,7 @@ impl TryFrom<String> for MemberId {
 /// Names the changes that one leader makes from its election on. The changes before them belong to
 /// another history. It is random, and a master that is elected again gets a new one: after a
 /// restart, its changes may differ from those that standbys received from it before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryId(pub u64);
 
 /// The ID of a master's copy, and the addresses at which others reach the master.

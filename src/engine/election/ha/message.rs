@@ -1,5 +1,6 @@
 //! The payloads of frames.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut};
@@ -165,24 +166,52 @@ impl SnapshotEnd {
     }
 }
 
-/// Digests of a part of the state. Each covers other object slots, because a digest of all objects
-/// would take too long.
+/// A range of slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotRange {
+    pub from: u32,
+    pub count: u32,
+}
+
+impl SlotRange {
+    /// The range, without slots from `end` on.
+    pub fn slots(self, end: u32) -> Range<u32> {
+        self.from..self.from.saturating_add(self.count).min(end).max(self.from)
+    }
+
+    /// The range after this one; the first one after `end`.
+    #[must_use]
+    pub fn next(self, end: u32) -> SlotRange {
+        let from = self.from.saturating_add(self.count);
+        SlotRange { from: if from < end { from } else { 0 }, count: self.count }
+    }
+}
+
+/// The slots of objects and segments that a digest covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DigestPart {
+    pub objects: SlotRange,
+    pub segments: SlotRange,
+}
+
+/// Digests of a part of the state. Each covers other slots, because a digest of everything would
+/// take too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateDigest {
-    /// The first object slot, and the number of slots.
-    pub from: u32,
-    pub slots: u32,
+    pub part: DigestPart,
     /// The digest of the objects in these slots.
     pub objects: u64,
-    /// The digest of all segments and clients.
+    /// The digest of the segments in these slots, and of all clients and metadata records.
     pub tables: u64,
 }
 
 impl StateDigest {
     /// Appends it to `out`.
     pub fn encode(self, out: &mut Vec<u8>) {
-        out.put_u32_le(self.from);
-        out.put_u32_le(self.slots);
+        for SlotRange { from, count } in [self.part.objects, self.part.segments] {
+            out.put_u32_le(from);
+            out.put_u32_le(count);
+        }
         out.put_u64_le(self.objects);
         out.put_u64_le(self.tables);
     }
@@ -193,8 +222,10 @@ impl StateDigest {
     /// It has another length.
     pub fn decode(mut payload: &[u8]) -> Result<StateDigest, StreamMessageError> {
         let input = &mut payload;
-        let digest =
-            StateDigest { from: short(input)?, slots: short(input)?, objects: number(input)?, tables: number(input)? };
+        let objects = SlotRange { from: short(input)?, count: short(input)? };
+        let segments = SlotRange { from: short(input)?, count: short(input)? };
+        let part = DigestPart { objects, segments };
+        let digest = StateDigest { part, objects: number(input)?, tables: number(input)? };
         if payload.is_empty() { Ok(digest) } else { Err(StreamMessageError) }
     }
 }
@@ -282,16 +313,33 @@ mod tests {
     }
 
     #[test]
+    fn ranges_of_slots_cover_all_slots_in_turn() {
+        let mut range = SlotRange { from: 0, count: 4 };
+        let mut visited = Vec::new();
+        for _ in 0..4 {
+            visited.push(range.slots(9));
+            range = range.next(9);
+        }
+        assert_eq!(visited, [0..4, 4..8, 8..9, 0..4]);
+        let ended = SlotRange { from: 8, count: u32::MAX };
+        assert_eq!((ended.slots(3), ended.next(3).from), (8..8, 0));
+    }
+
+    #[test]
     fn the_other_payloads_round_trip() {
         let end = SnapshotEnd { objects: 1, digest: u64::MAX };
         let mut bytes = Vec::new();
         end.encode(&mut bytes);
         assert_eq!(SnapshotEnd::decode(&bytes), Ok(end));
         assert_eq!(SnapshotEnd::decode(&bytes[1..]), Err(StreamMessageError));
-        let digest = StateDigest { from: 1, slots: 2, objects: 3, tables: 4 };
+        let digest = StateDigest {
+            part: DigestPart { objects: SlotRange { from: 1, count: 2 }, segments: SlotRange { from: 5, count: 6 } },
+            objects: 3,
+            tables: 4,
+        };
         let mut bytes = Vec::new();
         digest.encode(&mut bytes);
-        assert_eq!((bytes.len(), StateDigest::decode(&bytes)), (24, Ok(digest)));
+        assert_eq!((bytes.len(), StateDigest::decode(&bytes)), (32, Ok(digest)));
         assert_eq!(StateDigest::decode(&bytes[1..]), Err(StreamMessageError));
         let pings = ClientPings(vec![(ClientId(1, 2), 3), (ClientId(4, 5), 6)]);
         let mut bytes = Vec::new();

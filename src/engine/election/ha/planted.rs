@@ -22,6 +22,12 @@ pub enum HaMistake {
     AcknowledgedBeforeStored,
     /// A copy that may lack changes keeps its objects when it is promoted.
     LossyObjectsKept,
+    /// A standby allocates only the first half of an object's range.
+    StandbyRangeShort,
+    /// Memory is used again although the sync record still has the barrier.
+    BarrierWrittenLate,
+    /// A copy that is older than the barrier keeps its objects when it is promoted.
+    BarrierIgnored,
     /// With asynchronous acknowledgements, a response to a change does not wait for the standby
     /// that takes over.
     HandOverNotAwaited,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::ha::config::NotInSyncPolicy;
-use crate::ha::member::{MemberId, MemberInfo};
+use crate::ha::member::{HistoryId, MemberId, MemberInfo};
 use crate::ha::record::SyncRecord;
 use crate::ha::replica_set::Replica;
 use crate::ha::state::{HaCore, HaRole, HaStatus, RoleState};
@@ -109,14 +109,29 @@ impl HaCore {
         })
     }
 
-    /// The last change whose freed memory may be used again: all required standbys have it.
-    /// `appended` is the last change of the state.
-    pub fn replicated(&self, appended: u64) -> u64 {
-        if let RoleState::Leader(leader) = &self.role { leader.replicas.acked(appended) } else { 0 }
+    /// The last change whose freed memory may be used again: all required standbys have it, and it
+    /// is not after the barrier. `appended` is the last change of the state.
+    pub fn reusable(&mut self, appended: u64) -> u64 {
+        let RoleState::Leader(leader) = &mut self.role else { return 0 };
+        let replicated = leader.replicas.acked(appended);
+        leader.barrier.pass(replicated)
+    }
+
+    /// The barrier of this leader, if it has one: freed memory and responses wait for its removal.
+    pub fn barrier(&self) -> Option<u64> {
+        if let RoleState::Leader(leader) = &self.role { leader.barrier.limit() } else { None }
+    }
+
+    /// Whether this copy, which has changes of `history` up to `applied`, keeps its objects in a
+    /// promotion although it may lack changes.
+    pub fn is_proven(&self, history: Option<HistoryId>, applied: u64) -> bool {
+        let is_proven = |sync: &SyncRecord| sync.is_proven(self.me.id, history, applied);
+        self.sync_record().is_some_and(is_proven)
     }
 
     /// The reason for which this standby cannot be promoted without loss; `None` if it can.
-    pub fn not_promotable(&self) -> Option<String> {
+    /// `keeps_objects`: it would keep its objects ([`is_proven`](Self::is_proven)).
+    pub fn not_promotable(&self, keeps_objects: bool) -> Option<String> {
         let Some(seen) = &self.seen else { return Some("the coordination service was not reached yet".to_owned()) };
         if let Some(key) = seen.leader.as_ref().filter(|key| key.is_foreign()) {
             return Some(format!(
@@ -131,8 +146,8 @@ impl HaCore {
         };
         if sync.includes(self.me.id) {
             let is_complete = sync.is_complete(self.me.id, self.config.ack);
-            return (!is_complete)
-                .then(|| "--ha-ack async: a failover drops all objects, a hand-over does not".to_owned());
+            let loss = if keeps_objects { "loses the last puts" } else { "drops all objects" };
+            return (!is_complete).then(|| format!("--ha-ack async: a failover {loss}, a hand-over does not"));
         }
         let why = match sync.alone_since {
             Some(last) => format!("not in sync: the leader has answered without a standby since change {last}"),
@@ -141,7 +156,8 @@ impl HaCore {
         let then = match self.not_in_sync_policy() {
             NotInSyncPolicy::Wait => "without a leader, it waits for a master that is in sync".to_owned(),
             NotInSyncPolicy::PromoteAfter(pause) => {
-                format!("without a leader, it is promoted after {} s and drops all objects", pause.as_secs())
+                let objects = if keeps_objects { "keeps its objects" } else { "drops all objects" };
+                format!("without a leader, it is promoted after {} s and {objects}", pause.as_secs())
             }
         };
         Some(format!("{why}; {then} (--when-not-in-sync)"))
@@ -149,13 +165,13 @@ impl HaCore {
 
     /// The reason for which this standby is not promoted, although no master has led for some
     /// seconds.
-    pub fn not_promoted(&self, now: Mono) -> Option<String> {
+    pub fn not_promoted(&self, now: Mono, keeps_objects: bool) -> Option<String> {
         let RoleState::Standby(follower) = &self.role else { return None };
         follower.absent_since.filter(|since| now.since(*since) >= WITHOUT_LEADER)?;
         if now.since(self.seen_at) >= WITHOUT_LEADER {
             return Some("etcd does not respond, so another master may lead".to_owned());
         }
-        self.not_promotable()
+        self.not_promotable(keeps_objects)
     }
 
     /// The sync record, as last read.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ha::config::{AckMode, NotInSyncPolicy};
-use crate::ha::member::{MemberId, MemberInfo};
+use crate::ha::member::{HistoryId, MemberId, MemberInfo};
 use mcctl_base::HostPort;
 
 /// The key that upstream's clients read.
@@ -58,6 +58,16 @@ pub struct SyncRecord {
     /// not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack: Option<AckMode>,
+    /// The history of the leader's changes. `None`: written by a release whose leader may use
+    /// memory again before a copy that is listed here knows that it was freed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryId>,
+    /// The barrier: nothing that a later change than this has freed was used again, and no later
+    /// removal, replacement, mount or unmount was acknowledged. So a copy of this history that has
+    /// this change keeps its objects in a promotion, although it may lack others. `None`: only the
+    /// listed copies can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_reused_since: Option<u64>,
     /// The leader has handed over: it no longer answers, and all listed copies have its last
     /// change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -79,6 +89,8 @@ impl SyncRecord {
             alone_since: Some(last),
             when_not_in_sync: None,
             ack: None,
+            history: None,
+            not_reused_since: None,
             handed_over: false,
         }
     }
@@ -94,6 +106,15 @@ impl SyncRecord {
     pub fn is_complete(&self, id: MemberId, default: AckMode) -> bool {
         let is_acknowledged = self.handed_over || self.ack.unwrap_or(default) == AckMode::Sync;
         self.leader == id || self.in_sync.contains(&id) && is_acknowledged
+    }
+
+    /// Whether no object of this copy can have bytes of another one, or was removed or replaced by
+    /// an acknowledged call, although the copy may lack changes. It has changes of `history` up to
+    /// `applied`.
+    pub fn is_proven(&self, id: MemberId, history: Option<HistoryId>, applied: u64) -> bool {
+        let is_listed = self.history.is_some() && self.in_sync.contains(&id);
+        let is_same = history.is_some() && history == self.history;
+        is_listed || is_same && self.not_reused_since.is_some_and(|barrier| applied >= barrier)
     }
 
     /// The leader, if its addresses can be parsed.

@@ -4,7 +4,7 @@
 use crate::ha::action::{HaAction, HandOverProblem};
 use crate::ha::hand_over::{HAND_OVER_TIMEOUT, RELEASED_TIMEOUT};
 use crate::ha::leadership::{HandOverStep, Leader, SyncWrite};
-use crate::ha::member::MemberId;
+use crate::ha::member::{HistoryId, MemberId};
 use crate::ha::planted::{HaMistake, is_planted};
 use crate::ha::record::{ElectionTxn, SyncRecord, SyncTxn, TxnOutcome};
 use crate::ha::state::{HaCore, REQUEST_TIMEOUT, RETRY_PAUSE, RoleState};
@@ -12,15 +12,28 @@ use mcctl_base::Mono;
 
 impl HaCore {
     /// The record of this master as a leader without standbys, whose last change is number `last`.
-    pub(super) fn own_record(&self, last: u64) -> SyncRecord {
+    pub(super) fn own_record(&self, last: u64, history: HistoryId) -> SyncRecord {
         let when_not_in_sync = Some(self.config.not_in_sync);
-        SyncRecord { when_not_in_sync, ack: Some(self.config.ack), ..SyncRecord::alone(&self.me, last) }
+        let history = Some(history);
+        SyncRecord { when_not_in_sync, ack: Some(self.config.ack), history, ..SyncRecord::alone(&self.me, last) }
     }
 
-    /// The record of this leader with these standbys in sync.
-    pub(super) fn record(&self, leader: &Leader, in_sync: Vec<MemberId>) -> SyncRecord {
+    /// The record of this leader with these standbys in sync and this barrier.
+    pub(super) fn record(&self, leader: &Leader, in_sync: Vec<MemberId>, barrier: Option<u64>) -> SyncRecord {
         let alone_since = in_sync.is_empty().then(|| leader.alone_since.unwrap_or(leader.appended));
-        SyncRecord { in_sync, alone_since, ..self.own_record(0) }
+        SyncRecord { in_sync, alone_since, not_reused_since: barrier, ..self.own_record(0, leader.history) }
+    }
+
+    /// The record as it is, with the standbys that it lists.
+    pub(super) fn same_record(&self, leader: &Leader) -> SyncRecord {
+        self.record(leader, leader.listed.clone(), leader.barrier.recorded())
+    }
+
+    /// Something waits for the removal of the barrier.
+    pub(super) fn remove_barrier(&mut self) {
+        if let RoleState::Leader(leader) = &mut self.role {
+            leader.barrier.await_removal();
+        }
     }
 
     /// Writes the sync record, if it must change and can be written now.
@@ -30,20 +43,23 @@ impl HaCore {
         // A standby has created the key again. If it is removed from the record, its promises no
         // longer count.
         let lease = self.live_lease(now).filter(|id| leader.key_lease != 0 && leader.key_lease != *id);
-        let is_needed = leader.must_write || !leader.lists_wanted() || lease.is_some();
+        let is_needed = leader.must_write || !leader.lists_wanted() || lease.is_some() || leader.barrier.must_remove();
         if is_writing || !is_needed || now < leader.retry_at || leader.is_key_gone || leader.has_released() {
             return;
         }
+        let in_sync: Vec<MemberId> = leader.replicas.wanted().collect();
+        let barrier = leader.next_barrier(&in_sync);
         let txn = SyncTxn {
             view: leader.view,
             address: self.me.rpc.to_string(),
             expected_sync: leader.sync_revision,
-            sync: self.record(leader, leader.replicas.wanted().collect()),
+            sync: self.record(leader, in_sync, barrier),
             lease,
         };
         self.actions.push(HaAction::WriteSync(txn));
         if let RoleState::Leader(leader) = &mut self.role {
             leader.writing = Some(SyncWrite { sent: now, expected_sync: leader.sync_revision });
+            leader.barrier.begin_write(barrier);
         }
     }
 
@@ -70,6 +86,7 @@ impl HaCore {
                 leader.written_at = now;
                 leader.listed.clone_from(&txn.sync.in_sync);
                 leader.alone_since = txn.sync.alone_since;
+                leader.barrier.set_recorded(txn.sync.not_reused_since);
                 leader.must_write = false;
                 leader.key_lease = txn.lease.unwrap_or(leader.key_lease);
                 leader.replicas.list(&leader.listed);
@@ -105,7 +122,7 @@ impl HaCore {
             address: self.me.rpc.to_string(),
             lease,
             expected_sync: leader.sync_revision,
-            sync: self.record(leader, leader.listed.clone()),
+            sync: self.same_record(leader),
         };
         self.actions.push(HaAction::Elect(txn));
         if let RoleState::Leader(leader) = &mut self.role {
@@ -155,6 +172,7 @@ impl HaCore {
                 // succeeded.
                 leader.sync_revision = *revision;
                 leader.listed.clone_from(&sync.in_sync);
+                leader.barrier.set_recorded(sync.not_reused_since);
                 leader.must_write = true;
                 sync.in_sync.iter().for_each(|id| leader.replicas.require(now, *id));
             }

@@ -69,7 +69,7 @@ impl Master {
 
     /// Makes its copy ready, and is elected in `view`.
     fn win(&mut self, view: u64) {
-        self.handle(at(410), HaEvent::Prepared { ready: true, id: MemberId(1) });
+        self.handle(at(410), HaEvent::Prepared { ready: true, id: MemberId(1), history: HistoryId(5) });
         let txn = self.take_elections().pop().expect("it stands for election");
         self.handle(at(420), HaEvent::Elected { txn, outcome: TxnOutcome::Done(view) });
     }
@@ -107,7 +107,7 @@ fn first(config: HaConfig) -> Master {
 fn the_first_master_leads_until_its_lease_counted_from_the_request_ends() {
     let mut master = first(HaConfig::default());
     assert!(master.take_actions().contains(&HaAction::Prepare { lossy: false }));
-    master.handle(at(3410), HaEvent::Prepared { ready: true, id: MemberId(1) });
+    master.handle(at(3410), HaEvent::Prepared { ready: true, id: MemberId(1), history: HistoryId(5) });
     let txn = master.take_elections().pop().expect("it stands for election");
     assert_eq!((txn.expected_sync, &txn.address[..], txn.lease), (0, "host-1:1", 1));
     assert_eq!(master.core.fence(), Mono::ZERO);
@@ -180,7 +180,7 @@ fn a_ready_copy_drops_its_objects_if_the_hand_over_was_not_completed() {
         master.handle(at(410), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last: 7 } });
         master.handle(at(420), HaEvent::Applied { last: 7 });
         assert!(master.take_actions().contains(&HaAction::Prepare { lossy: false }));
-        master.handle(at(430), HaEvent::Prepared { ready: true, id: MemberId(1) });
+        master.handle(at(430), HaEvent::Prepared { ready: true, id: MemberId(1), history: HistoryId(5) });
         let sync = Some((SyncRecord { handed_over, ..sync.clone() }, 6));
         master.handle(
             at(440),
@@ -202,7 +202,7 @@ fn a_copy_whose_hand_over_is_cancelled_follows_again() {
         master.handle(at(410), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last } });
         master.handle(at(415), HaEvent::Timeout);
         if is_ready {
-            master.handle(at(420), HaEvent::Prepared { ready: true, id: MemberId(1) });
+            master.handle(at(420), HaEvent::Prepared { ready: true, id: MemberId(1), history: HistoryId(5) });
         }
         master.take_actions();
         master.handle(at(430), HaEvent::Received { from: MemberId(2), message: HaMessage::Cancel });
@@ -218,7 +218,7 @@ fn a_candidate_whose_hand_over_is_cancelled_too_late_leads() {
     master.handle(at(400), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
     master.handle(at(410), HaEvent::Received { from: MemberId(2), message: HaMessage::TakeOver { last: 0 } });
     master.handle(at(415), HaEvent::Timeout);
-    master.handle(at(420), HaEvent::Prepared { ready: true, id: MemberId(1) });
+    master.handle(at(420), HaEvent::Prepared { ready: true, id: MemberId(1), history: HistoryId(5) });
     let gone = Observation { revision: 6, leader: None, sync: Some((list, 5)) };
     master.handle(at(430), HaEvent::Observed { sent: at(425), seen: gone });
     let txn = master.take_elections().pop().expect("it stands for election");
@@ -364,8 +364,8 @@ fn a_master_that_is_not_in_sync_waits_or_is_promoted_after_a_time() {
         promoted.handle(at(ms), seen(ms));
         assert_eq!(promoted.take_actions().contains(&lossy), is_promoted, "{ms}");
     }
-    assert!(waiting.core.not_promoted(at(10_400)).is_some_and(|why| why.contains("waits")));
-    assert_eq!(waiting.core.not_promoted(at(1_000)), None);
+    assert!(waiting.core.not_promoted(at(10_400), false).is_some_and(|why| why.contains("waits")));
+    assert_eq!(waiting.core.not_promoted(at(1_000), false), None);
     assert!(!waiting.take_actions().iter().any(|action| matches!(action, HaAction::Prepare { .. })));
 }
 
@@ -524,7 +524,7 @@ fn a_leader_with_wait_is_not_replaced_by_a_copy_that_is_not_in_sync() {
 fn a_key_that_was_created_for_another_leader_elects_no_master() {
     let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
     let mut master = started(HaConfig::default(), Some(list.clone()), None);
-    master.handle(at(410), HaEvent::Prepared { ready: true, id: MemberId(1) });
+    master.handle(at(410), HaEvent::Prepared { ready: true, id: MemberId(1), history: HistoryId(5) });
     assert!(master.take_actions().iter().any(|action| matches!(action, HaAction::Elect(_))));
     let created = ElectionTxn { address: "host-2:1".to_owned(), lease: 1, expected_sync: 5, sync: list };
     master.handle(at(420), HaEvent::Elected { txn: created, outcome: TxnOutcome::Done(6) });
@@ -616,4 +616,55 @@ fn a_leader_whose_successor_is_not_elected_creates_its_key_again() {
             "{is_connected} {is_ending}: {created:?}"
         );
     }
+}
+
+#[test]
+fn of_two_copies_in_sync_the_one_with_more_changes_is_elected() {
+    let list = SyncRecord { in_sync: vec![MemberId(1), MemberId(3)], ..SyncRecord::alone(&member(2), 9) };
+    for (applied, sync_revision, expected) in [(12, 5, 910), (11, 5, 430), (10, 5, 430), (12, 4, 510)] {
+        let mut master = started(HaConfig::default(), Some(list.clone()), None);
+        master.handle(at(405), HaEvent::Applied { last: 11 });
+        master.handle(at(410), HaEvent::Prepared { ready: true, id: MemberId(1), history: HistoryId(5) });
+        let elected = (410..2_000).step_by(5).find(|ms| {
+            master.handle(at(*ms), HaEvent::Timeout);
+            let actions = master.take_actions();
+            if actions.iter().any(|action| matches!(action, HaAction::Offer(_))) {
+                let offer = CandidateOffer { applied, sync_revision };
+                master.handle(at(*ms + 2), HaEvent::Offered { offers: Some(vec![(MemberId(3), offer)]) });
+            }
+            let actions = master.take_actions().into_iter().chain(actions);
+            actions.into_iter().any(|action| matches!(action, HaAction::Elect(_)))
+        });
+        let elected = elected.expect("it stands for election");
+        assert!(elected <= expected && elected + 25 > expected, "{applied} {sync_revision}: {elected}");
+    }
+}
+
+#[test]
+fn a_barrier_is_recorded_when_a_standby_leaves_and_removed_before_memory_is_used_again() {
+    let mut master = with_standbys(AckMode::Sync);
+    master.receive(3, HaMessage::Leave);
+    let txn = sync_write(&mut master).expect("it is removed");
+    assert_eq!((txn.sync.history, txn.sync.not_reused_since), (Some(HistoryId(5)), Some(0)));
+    assert_eq!(master.core.barrier(), Some(0), "also while the write has no result");
+    master.handle(at(480), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(8) });
+    assert!(sync_write(&mut master).is_none(), "nothing needs the memory");
+    master.handle(at(490), HaEvent::BarrierReached);
+    let txn = sync_write(&mut master).expect("the barrier is removed");
+    assert_eq!((txn.sync.not_reused_since, master.core.barrier()), (None, Some(0)));
+    master.handle(at(500), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(9) });
+    assert_eq!(master.core.barrier(), None);
+}
+
+#[test]
+fn only_a_copy_of_the_same_history_that_is_not_older_than_the_barrier_is_proven() {
+    let own = Some(HistoryId(5));
+    let record = SyncRecord { history: own, not_reused_since: Some(7), ..SyncRecord::alone(&member(2), 9) };
+    let proven = |record: &SyncRecord, history, applied| record.is_proven(MemberId(1), history, applied);
+    assert!(proven(&record, own, 7) && !proven(&record, own, 6));
+    assert!(!proven(&record, Some(HistoryId(4)), 9) && !proven(&record, None, 9));
+    assert!(!proven(&SyncRecord { not_reused_since: None, ..record.clone() }, own, 9));
+    let listed = SyncRecord { in_sync: vec![MemberId(1)], not_reused_since: None, ..record };
+    assert!(proven(&listed, None, 0), "a leader waits for it before it uses memory again");
+    assert!(!proven(&SyncRecord { history: None, ..listed }, own, 9), "an earlier release may not");
 }

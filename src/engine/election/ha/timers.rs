@@ -50,6 +50,8 @@ pub enum HaTimer {
     Recreation,
     /// Standby: there is no sync record, and no leader has created one.
     NoRecord,
+    /// Standby: it reads the offers of other candidates again, or no longer waits for them.
+    Offers,
     /// Standby: its election, without a result, is repeated.
     ElectionRequest,
 }
@@ -117,6 +119,9 @@ impl HaCore {
         if let Some(since) = follower.absent_since {
             visit(HaTimer::Recreation, since + OWN_RECREATION);
             visit(HaTimer::NoRecord, since + NO_RECORD_PAUSE);
+        }
+        if let (CandidateStep::Prepared { .. }, Some(offers)) = (follower.step, &follower.offers) {
+            visit(HaTimer::Offers, offers.next_timeout());
         }
         if let CandidateStep::Electing { sent, .. } = follower.step {
             visit(HaTimer::ElectionRequest, sent + REQUEST_TIMEOUT);

@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 mod directory;
 mod disk;
+mod live_reader;
 mod log;
 mod log_end;
 mod mistakes;

@@ -15,6 +15,10 @@ pub struct RecordBuffer {
     sequence: u64,
     needs_sync: bool,
     needs_standby: bool,
+    /// A call of the change has removed or replaced an object.
+    removes: bool,
+    /// The last change for which [`ClosedChange::needs_barrier`] was set.
+    last_barrier: u64,
     repeated: Option<RepeatedCall>,
 }
 
@@ -47,6 +51,10 @@ pub struct ClosedChange<'a> {
     /// gets a response. It hands out or frees memory, so a master that is elected without it could
     /// give the same memory to another object.
     pub needs_standby: bool,
+    /// In a cluster: the sync record must have no barrier before this change, in every mode, before
+    /// its caller gets a response. A master that is promoted without the change, and keeps its
+    /// objects, would show overwritten memory, or an object that a call has removed or replaced.
+    pub needs_barrier: bool,
 }
 
 impl RecordBuffer {
@@ -54,7 +62,15 @@ impl RecordBuffer {
     /// one more than the last change that the state contains.
     pub fn new(format: DataFormat, sequence: u64) -> RecordBuffer {
         let payload = PayloadWriter::new(format);
-        RecordBuffer { payload, sequence, needs_sync: false, needs_standby: false, repeated: None }
+        RecordBuffer {
+            payload,
+            sequence,
+            needs_sync: false,
+            needs_standby: false,
+            removes: false,
+            last_barrier: 0,
+            repeated: None,
+        }
     }
 
     /// Adds a record to the change in progress.
@@ -76,6 +92,16 @@ impl RecordBuffer {
                 | MasterRecord::HoldEnded
         );
         self.payload.add(record);
+    }
+
+    /// Records that a call of the change in progress removes or replaces an object.
+    pub(crate) fn note_removal(&mut self) {
+        self.removes = true;
+    }
+
+    /// The last change for which [`ClosedChange::needs_barrier`] was set, or 0.
+    pub(crate) fn last_barrier(&self) -> u64 {
+        self.last_barrier
     }
 
     /// Adds a call that repeats an earlier one.
@@ -125,12 +151,17 @@ impl RecordBuffer {
             payload: self.payload.bytes(),
             needs_sync: self.needs_sync,
             needs_standby: self.needs_standby,
+            needs_barrier: self.needs_sync || self.removes,
         };
+        if change.needs_barrier {
+            self.last_barrier = self.sequence;
+        }
         let result = write(change);
         // A batch may have made the buffer large.
         self.payload.clear(PAYLOAD_KEPT);
         self.needs_sync = false;
         self.needs_standby = false;
+        self.removes = false;
         self.sequence += 1;
         Some(result)
     }

@@ -1,5 +1,5 @@
-//! The admission of requests: in a cluster, the gate decides, and the log of a slow disk delays
-//! requests that change something.
+//! The admission of requests: in a cluster, the gate decides. The log of a slow disk delays
+//! requests that change something, and so does a standby that is far behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,13 @@ impl<E: Env> MasterShared<E> {
         }
     }
 
+    /// Time by which a request that changes something is delayed, so that a standby can catch up.
+    #[inline]
+    fn replication_delay(&self, method: Method) -> Duration {
+        let tail = self.ha.as_ref().map(|ha| &ha.tail).filter(|_| !is_read(method));
+        tail.map_or(Duration::ZERO, |tail| tail.write_delay())
+    }
+
     /// Whether the log permits background work that changes the state.
     pub(super) fn log_permits_tick(&self) -> bool {
         self.current_log().is_none_or(|log| log.permits_tick())
@@ -42,13 +49,14 @@ impl<E: Env> MasterShared<E> {
     #[inline]
     pub(super) fn admits_request(&self, method: Method) -> bool {
         let is_open = self.ha.as_ref().is_none_or(|ha| ha.gate.admits(method));
-        is_open && (is_read(method) || self.log_has_room())
+        is_open && (is_read(method) || self.log_has_room() && self.replication_delay(method).is_zero())
     }
 
     /// Waits until a request can be processed:
     /// [`RpcService::admission`](mcctl_net::rpc::RpcService::admission).
     pub(super) fn request_admission(&self, method: Method) -> AdmissionWait<'_> {
         Box::pin(async move {
+            let mut is_delayed = false;
             loop {
                 if let Some(ha) = &self.ha {
                     match ha.gate.admission(&self.env, method).await {
@@ -59,7 +67,11 @@ impl<E: Env> MasterShared<E> {
                 match self.current_log().filter(|log| !is_read(method) && !log.has_room()) {
                     // The wait also ends with the log, when this master no longer leads.
                     Some(log) => log.wait_for_room(&self.env).await,
-                    None => return Admitted::Proceed,
+                    None if is_delayed || self.replication_delay(method).is_zero() => return Admitted::Proceed,
+                    None => {
+                        self.env.sleep(self.replication_delay(method)).await;
+                        is_delayed = true;
+                    }
                 }
             }
         })

@@ -21,6 +21,10 @@ pub struct Receipt {
     /// In a cluster: number of the last of these changes that hands out or frees memory, or 0. It
     /// waits for the required standbys in every mode.
     pub needs_standby: u64,
+    /// In a cluster: number of the last of these changes after which a client overwrites memory, or
+    /// misses an object that it has removed or replaced, or 0. It waits for the removal of the
+    /// barrier, in every mode.
+    pub needs_barrier: u64,
 }
 
 impl Receipt {
@@ -40,6 +44,7 @@ impl Receipt {
         self.last = self.last.max(other.last);
         self.needs_sync = self.needs_sync.max(other.needs_sync);
         self.needs_standby = self.needs_standby.max(other.needs_standby);
+        self.needs_barrier = self.needs_barrier.max(other.needs_barrier);
     }
 }
 
@@ -55,12 +60,12 @@ mod tests {
 
     #[test]
     fn a_merged_receipt_waits_for_the_changes_of_all_calls() {
-        let durable = Receipt { term: 3, last: 7, needs_sync: 7, needs_standby: 7 };
+        let durable = Receipt { term: 3, last: 7, needs_sync: 7, needs_standby: 7, needs_barrier: 6 };
         let read = Receipt { term: 3, last: 0, ..Receipt::default() };
         let later = Receipt { term: 3, last: 9, ..Receipt::default() };
         assert_eq!(merged(&[durable, read]), durable);
         assert_eq!(merged(&[Receipt::default(), durable, Receipt::default()]), durable);
-        assert_eq!(merged(&[read, durable, later]), Receipt { term: 3, last: 9, needs_sync: 7, needs_standby: 7 });
+        assert_eq!(merged(&[read, durable, later]), Receipt { last: 9, ..durable });
     }
 
     #[test]

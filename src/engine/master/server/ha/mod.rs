@@ -80,6 +80,9 @@ pub(in crate::server) struct HaHub {
     /// that counts suspended time, in nanoseconds.
     ran_at: AtomicU64,
     running_since: AtomicU64,
+    /// A standby could not be sent changes from the log of the data directory. From then on, a
+    /// snapshot is sent instead.
+    is_log_unreadable: AtomicBool,
     /// The process is about to end, so it does not follow another leader.
     is_ending: AtomicBool,
     /// The state of the core after its last event, for the simulation.
@@ -110,6 +113,7 @@ impl HaHub {
             commands,
             ran_at: AtomicU64::new(0),
             running_since: AtomicU64::new(0),
+            is_log_unreadable: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             #[cfg(test)]
             probe: Mutex::default(),
@@ -200,14 +204,16 @@ impl HaHub {
             self.tail.append(change.sequence, change.payload);
             let needs_sync = log.map_or(0, |log| log.append_own(&change, now));
             let needs_standby = if change.needs_standby { change.sequence } else { 0 };
-            Receipt { term, last: change.sequence, needs_sync, needs_standby }
+            let needs_barrier = if change.needs_barrier { change.sequence } else { 0 };
+            Receipt { term, last: change.sequence, needs_sync, needs_standby, needs_barrier }
         });
         let mut receipt = closed.unwrap_or(Receipt { term, ..Receipt::default() });
         if let Some(repeated) = state.take_repeated() {
             let needs_sync = log.map_or(0, |log| log.sync_of_repeated(repeated));
             let last = self.tail.appended();
             let needs_standby = if repeated.needs_standby { last } else { 0 };
-            receipt.merge(Receipt { term, last, needs_sync, needs_standby });
+            let needs_barrier = if repeated.needs_sync { state.last_barrier_change() } else { 0 };
+            receipt.merge(Receipt { term, last, needs_sync, needs_standby, needs_barrier });
         }
         receipt
     }

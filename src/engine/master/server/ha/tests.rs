@@ -17,8 +17,8 @@ use crate::{DATA_FORMAT, MasterConfig, MasterHandle, MasterServer};
 use mcctl_base::{ClientId, ErrorCode, HostPort};
 use mcctl_election::ha::stage::HaStage;
 use mcctl_election::ha::{
-    ElectionTxn, HaConfig, HaCore, HaRole, HandOverProblem, HandOverTxn, MemberId, NotInSyncPolicy, Observation,
-    SyncTxn, TxnOutcome,
+    CandidateOffer, ElectionTxn, HaConfig, HaCore, HaRole, HandOverProblem, HandOverTxn, MemberId, NotInSyncPolicy,
+    Observation, OfferTxn, SyncTxn, TxnOutcome,
 };
 use mcctl_election::{ElectionBackend, ElectionError, ElectionWatch};
 use mcctl_net::rpc::{Receipt, RpcClient, Timeouts, master_calls};
@@ -146,6 +146,11 @@ impl ElectionBackend for MemoryElection {
             return TxnOutcome::Unknown;
         }
         self.with(|etcd, _| etcd.elect(txn))
+    }
+
+    async fn offer(&self, txn: &OfferTxn) -> Result<Vec<(MemberId, CandidateOffer)>, ElectionError> {
+        self.check()?;
+        Ok(self.with(|etcd, _| etcd.offer(txn)))
     }
 
     async fn write_sync(&self, txn: &SyncTxn) -> TxnOutcome {

@@ -14,7 +14,7 @@ use crate::server::ha::stream::{StreamError, StreamMessage};
 use mcctl_base::Mono;
 use mcctl_base::time::RoundedDuration;
 use mcctl_election::ElectionBackend;
-use mcctl_election::ha::message::{ClientPings, StateDigest};
+use mcctl_election::ha::message::{ClientPings, DigestPart, SlotRange, StateDigest};
 use mcctl_election::ha::{HaEvent, HaRole, MemberId};
 use mcctl_sys::env::Env;
 
@@ -26,8 +26,10 @@ const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
 const STALL_RETRY: Duration = Duration::from_secs(10);
 /// Number of clients that are visited while the state is locked once.
 const CLIENTS_PER_SLICE: usize = 1024;
-/// Number of object slots per digest. Computing it takes some hundred microseconds.
-const DIGEST_SLOTS: u32 = 1024;
+/// The first digest. The number of slots is the same for all. Computing one takes some hundred
+/// microseconds.
+pub(super) const FIRST_DIGEST: DigestPart =
+    DigestPart { objects: SlotRange { from: 0, count: 1024 }, segments: SlotRange { from: 0, count: 512 } };
 /// Maximum number of clients in a message.
 const CLIENTS_PER_MESSAGE: usize = 100_000;
 
@@ -77,7 +79,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     fn report_not_promoted(&mut self, now: Mono) {
-        if let Some(why) = self.core.not_promoted(self.context.env.boottime())
+        if let Some(why) = self.core.not_promoted(self.context.env.boottime(), self.keeps_objects())
             && self.repeated_messages.is_due(now, "", &why)
         {
             tracing::warn!("no master leads, and this standby is not promoted: {why}");
@@ -134,14 +136,22 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     }
 
     /// A range that is freed may be used again when the change cannot be lost: the standbys have
-    /// it, and the log.
-    fn report_replicated(&self) {
+    /// it, and the log, and the sync record has no barrier before it.
+    fn report_replicated(&mut self) {
         let hub = &self.context.hub;
-        if hub.gate.is_open() {
-            let replicated = self.core.replicated(hub.tail.appended());
-            let log = hub.disk.as_ref().and_then(HaDisk::log);
-            let durable = log.map_or(replicated, |log| log.writer.durable().min(replicated));
-            self.context.shared.with_guarded(|guarded, _, _| guarded.state.durable(durable));
+        if !hub.gate.is_open() {
+            return;
+        }
+        let reusable = self.core.reusable(hub.tail.appended());
+        let barrier = self.core.barrier();
+        let log = hub.disk.as_ref().and_then(HaDisk::log);
+        let durable = log.map_or(reusable, |log| log.writer.durable().min(reusable));
+        let must_remove = self.context.shared.with_guarded(|guarded, _, _| {
+            guarded.state.durable(durable);
+            guarded.state.set_barrier(barrier)
+        });
+        if must_remove {
+            self.update(HaEvent::BarrierReached);
         }
     }
 
@@ -169,17 +179,19 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     /// Adds a digest of a part of the state to the streams, which the standbys compare with their
     /// copies.
     fn send_digest(&mut self) {
-        let from = self.digest_from;
+        let part = self.digest_part;
         let hub = &self.context.hub;
-        let next = self.context.shared.with_guarded(|guarded, _, _| {
-            let (objects, tables) = guarded.state.part_digests(from, DIGEST_SLOTS);
+        self.digest_part = self.context.shared.with_guarded(|guarded, _, _| {
+            let (objects, tables) = guarded.state.part_digests(&part);
             let mut digest = Vec::new();
-            StateDigest { from, slots: DIGEST_SLOTS, objects, tables }.encode(&mut digest);
+            StateDigest { part, objects, tables }.encode(&mut digest);
             // The state is locked, so no change is made between the two.
             hub.tail.append_digest(digest);
-            Some(from + DIGEST_SLOTS).filter(|next| *next < guarded.state.object_slots())
+            DigestPart {
+                objects: part.objects.next(guarded.state.object_slots()),
+                segments: part.segments.next(guarded.state.segment_slots()),
+            }
         });
         hub.tail.notify_always();
-        self.digest_from = next.unwrap_or(0);
     }
 }

@@ -8,7 +8,7 @@ use crate::server::ha::driver::{HaDriver, StreamOf};
 use crate::server::ha::leader::gate::GatePhase;
 use mcctl_base::Mono;
 use mcctl_base::text::escaped;
-use mcctl_election::ha::{ElectionTxn, HaEvent, HandOverTxn, Observation, RevokeReason, SyncTxn, TxnOutcome};
+use mcctl_election::ha::{ElectionTxn, HaEvent, HandOverTxn, Observation, OfferTxn, RevokeReason, SyncTxn, TxnOutcome};
 use mcctl_election::{ElectionBackend, ElectionError, ElectionWatch};
 use mcctl_sys::env::Env;
 
@@ -85,6 +85,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if is_own {
             self.context.hub.gate.leave_phase(GatePhase::Electing, GatePhase::Closed);
         }
+    }
+
+    pub(super) fn offer(&mut self, txn: OfferTxn) {
+        self.request(async move |backend, _| {
+            let offers = backend.offer(&txn).await.ok();
+            DriverEvent::Core(HaEvent::Offered { offers })
+        });
     }
 
     pub(super) fn write_sync(&mut self, txn: SyncTxn) {

@@ -100,8 +100,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         if !self.copy.agrees(sequence, &digest) {
             let what = format!(
                 "the copy differs from the leader's state after change {sequence}, in the object slots from {} on, \
-                 the segments or the clients",
-                digest.from
+                 in the segments or in the clients",
+                digest.part.objects.from
             );
             return Err(StreamError::Damaged(what));
         }

@@ -33,6 +33,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::config::StorePolicy;
 use crate::server::ha::disk::FoundCopy;
+use crate::server::ha::driver::background::FIRST_DIGEST;
 use crate::server::ha::driver::context::HaContext;
 use crate::server::ha::driver::etcd_errors::EtcdErrors;
 use crate::server::ha::driver::event::DriverEvent;
@@ -45,6 +46,7 @@ use crate::server::ha::{HaHub, HaSettings};
 use crate::server::shared::MasterShared;
 use mcctl_base::{HostPort, Mono};
 use mcctl_election::ElectionBackend;
+use mcctl_election::ha::message::DigestPart;
 use mcctl_election::ha::{HaAction, HaCore, HaEvent, HaMessage, HandOverProblem, MemberId, MemberInfo};
 use mcctl_sys::env::{Env, Net};
 
@@ -95,8 +97,8 @@ pub(in crate::server) struct HaDriver<E: Env, B> {
     clients_at: Mono,
     /// When this leader logs that no standby has joined it.
     no_standby_report_at: Option<Mono>,
-    /// The first object slot of the next digest.
-    digest_from: u32,
+    /// The slots of the next digest.
+    digest_part: DigestPart,
     /// Number of digests of the leader that agreed with the copy.
     digests: u64,
     /// The leader's last change, from its last ping.
@@ -166,7 +168,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             leave_disk_at: Mono::ZERO,
             clients_at: Mono::ZERO,
             no_standby_report_at: None,
-            digest_from: 0,
+            digest_part: FIRST_DIGEST,
             digests: 0,
             leader_last: 0,
             etcd_errors: EtcdErrors::default(),

@@ -24,6 +24,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             HaAction::RevokeLease(lease, reason) => self.revoke_lease(lease, reason),
             HaAction::Observe => self.observe(),
             HaAction::Elect(txn) => self.elect(txn),
+            HaAction::Offer(txn) => self.offer(txn),
             HaAction::WriteSync(txn) => self.write_sync(txn),
             HaAction::DeleteKey(txn) => self.delete_key(txn),
             HaAction::Follow(leader) => self.follow(leader),

@@ -12,10 +12,11 @@ use crate::server::ha::driver::event::DriverEvent;
 use crate::server::ha::driver::{CopyStep, HaDriver};
 use crate::server::ha::leader::gate::GatePhase;
 use crate::server::ha::standby::leader_stream::FollowedLeader;
-use crate::server::ha::standby::preparation::{Preparation, PreparationReport, PreparedCopy, ServedCopy};
+use crate::server::ha::standby::preparation::{CopyLoss, Preparation, PreparationReport, PreparedCopy, ServedCopy};
 use crate::{RecordBuffer, StandbyState};
 use mcctl_base::time::RoundedDuration;
 use mcctl_election::ElectionBackend;
+use mcctl_election::ha::planted::{HaMistake, is_planted};
 use mcctl_election::ha::{HaEvent, HistoryId, MemberId};
 use mcctl_sys::env::Env;
 
@@ -36,15 +37,18 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             self.copy_next = Some(CopyStep::Prepare { lossy });
             return;
         }
-        let Some(mut preparation) = self.copy.begin_prepare(lossy) else {
+        let is_proven = self.keeps_objects() || is_planted(HaMistake::BarrierIgnored);
+        let Some(mut preparation) = self.copy.begin_prepare(lossy, is_proven) else {
             // It is ready already.
             let id = self.core.me().id;
-            return self.events.push_back(HaEvent::Prepared { ready: true, id });
+            let history = self.copy.next_history();
+            return self.events.push_back(HaEvent::Prepared { ready: true, id, history });
         };
         self.progress = Default::default();
         preparation.standby.report_progress(self.progress.0.clone());
-        let Preparation { lossy, applied, parent, generation, .. } = preparation;
-        // A copy without its objects must not be confused with the one in the sync record.
+        let Preparation { applied, parent, generation, .. } = preparation;
+        let lossy = preparation.is_lossy();
+        // A copy that may lack changes must not be confused with the one in the sync record.
         let id = if lossy { MemberId(self.context.env.rng()) } else { self.core.me().id };
         let history = HistoryId(self.context.env.rng());
         let announced = self.leader_last.max(self.core.alone_since().unwrap_or(0));
@@ -55,18 +59,18 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let began = context.env.now();
         self.spawn(async move {
             let ended = match &context.hub.disk {
-                // The directory does not have this copy: its objects are dropped, or it was
+                // The directory does not have this copy: changes may be missing, or it was
                 // discarded before.
                 Some(disk) if lossy || disk.log().is_none() => Some(disk.end_log().await),
                 _ => None,
             };
             let preparing = context.clone();
             let prepare = move || {
-                let (preparation, dropped) = preparation.drop_objects(preparing.env.now())?;
+                let (preparation, loss) = preparation.drop_objects(preparing.env.now())?;
                 let stored = store_before_serving(&preparing, preparation, note, number, ended)?;
                 let stale = preparing.settings.config.stale_answers() + READY_SLACK;
                 let (state, restored) = stored.run(preparing.env.now(), stale)?;
-                Ok((state, PreparationReport { restored, dropped }))
+                Ok((state, PreparationReport { restored, loss }))
             };
             let result = context.env.run_blocking(prepare).await;
             let prepared = PreparedCopy { generation, began, id, history, result };
@@ -82,11 +86,12 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
         let now = self.context.env.now();
         let ready = match result {
-            Ok((state, PreparationReport { restored, dropped })) => {
+            Ok((state, PreparationReport { restored, loss })) => {
                 let objects = restored.objects;
+                let dropped = loss.dropped;
                 let took = RoundedDuration(now.since(began));
                 tracing::info!(dropped, "the copy is ready to serve: {objects} objects, prepared in {took}");
-                self.copy.keep_ready(now, state, history, dropped);
+                self.copy.keep_ready(now, state, history, loss);
                 true
             }
             Err(error) => {
@@ -101,7 +106,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
                 self.prepare(lossy);
                 self.run_core();
             }
-            None => self.update(HaEvent::Prepared { ready, id }),
+            None => self.update(HaEvent::Prepared { ready, id, history }),
         }
     }
 
@@ -154,7 +159,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
 
     /// Serves as the leader of this view.
     pub(super) fn serve(&mut self, view: u64) {
-        let Some(ServedCopy { mut state, since, calls, dropped }) = self.copy.take() else {
+        let Some(ServedCopy { mut state, since, calls, loss }) = self.copy.take() else {
             // The core elects only copies that are ready.
             tracing::error!("elected without a copy of the state");
             return self.discard(GatePhase::Closed);
@@ -178,6 +183,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             state.expect_clients(now);
             let missing = state.missing_clients(now);
             state.start_recording(now, RecordBuffer::new(settings.format, applied + 1), false);
+            while loss.is_proven && state.discard_restored_writes(now) {}
             guarded.term = term;
             guarded.log = hub.disk.as_ref().and_then(HaDisk::log);
             let following = state.take_following();
@@ -191,12 +197,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         hub.tail.notify();
         self.context.shared.wake.notify_one();
         if let Some(known) = self.may_lack {
-            self.dropped_objects += dropped;
-            tracing::warn!(
-                dropped_objects = dropped,
-                changes_known_to_be_missing = known,
-                "this master was not in sync with the former leader, so it has dropped all objects. Segments and clients are kept"
-            );
+            self.report_loss(known, keys, loss);
         }
         tracing::info!(view, change = applied, "this master leads and serves clients, with {keys} keys");
         if let Some(missing) = missing {
@@ -204,6 +205,31 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
         self.no_standby_report_at = Some(self.context.env.now() + NO_STANDBY_AFTER);
         self.store_note();
+    }
+
+    /// Whether a promotion of this copy would keep its objects, although it may lack changes.
+    pub(super) fn keeps_objects(&self) -> bool {
+        !self.copy.is_uncertain && self.core.is_proven(self.copy.history, self.copy.applied)
+    }
+
+    /// Logs what a leader has kept that may lack changes. `missing` of them are known.
+    fn report_loss(&mut self, missing: u64, keys: u64, loss: CopyLoss) {
+        self.dropped_objects += loss.dropped;
+        if loss.is_proven {
+            tracing::warn!(
+                kept_objects = keys,
+                changes_known_to_be_missing = missing,
+                "this master was not in sync with the former leader, and keeps its objects: the former leader had used no memory again, \
+                 and had confirmed no removal, that this copy does not know. Later puts are lost"
+            );
+        } else {
+            tracing::warn!(
+                dropped_objects = loss.dropped,
+                changes_known_to_be_missing = missing,
+                "this master was not in sync with the former leader, so it has dropped all objects: their memory may belong to others. \
+                 Segments and clients are kept"
+            );
+        }
     }
 
     /// Makes the note of the copy durable. It was written without waiting for the disk, so that

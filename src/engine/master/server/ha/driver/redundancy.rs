@@ -124,9 +124,9 @@ fn loss_cause(replica: &Replica, now: Mono) -> LossCause {
 fn redundancy_text(config: &HaConfig, ready: usize, is_alone: bool) -> String {
     match (config.ack, ready, config.not_in_sync) {
         (AckMode::Async, 0, _) => {
-            "this leader cannot hand over now (--ha-ack async: a failover loses all keys)".to_owned()
+            "this leader cannot hand over now (--ha-ack async: a failover loses keys)".to_owned()
         }
-        (AckMode::Async, ..) => "this leader can hand over (--ha-ack async: a failover loses all keys)".to_owned(),
+        (AckMode::Async, ..) => "this leader can hand over (--ha-ack async: a failover loses the last puts)".to_owned(),
         (AckMode::Sync, 0, _) if is_alone => {
             "no standby is connected: if this leader fails now, its keys are lost, unless it restarts with its data directory".to_owned()
         }
@@ -134,7 +134,8 @@ fn redundancy_text(config: &HaConfig, ready: usize, is_alone: bool) -> String {
             "a failover now loses keys: no other master can serve them (--when-not-in-sync wait)".to_owned()
         }
         (AckMode::Sync, 0, NotInSyncPolicy::PromoteAfter(pause)) => {
-            format!("a failover now loses keys: after {}, a standby takes over without them", RoundedDuration(pause))
+            let pause = RoundedDuration(pause);
+            format!("a failover now loses keys: after {pause}, a standby takes over without the later ones, or with none")
         }
         (AckMode::Sync, 1, _) => "a failover loses no acknowledged key (1 standby in sync)".to_owned(),
         (AckMode::Sync, n, _) => format!("a failover loses no acknowledged key ({n} standbys in sync)"),

@@ -1,13 +1,17 @@
 //! The standbys of a leader: how they catch up, their streams and their acknowledgements.
 
+use std::sync::atomic::Ordering;
+
 use tokio::io::split;
 
 use crate::digest::DIGEST_VERSION;
 use crate::record::DataFormat;
+use crate::server::ha::disk::HaDisk;
 use crate::server::ha::driver::HaDriver;
 use crate::server::ha::driver::event::{Acceptance, AnsweredStandby, DriverEvent, OpenedSource};
 use crate::server::ha::driver::redundancy::KnownStandby;
 use crate::server::ha::handshake::{ContinuedSettings, HandshakeError, Hello, StreamStart, Welcome};
+use crate::server::ha::leader::log_stream::LogStream;
 use crate::server::ha::leader::replication::{ChangeSender, StreamSource};
 use crate::server::ha::leader::snapshot_stream::SnapshotStream;
 use crate::server::ha::leader::standby_streams::QUEUE_MAX;
@@ -53,6 +57,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             let opened = Some(OpenedSource { source: StreamSource::Tail(cursor), term });
             return Acceptance { welcome, opened };
         }
+        if let Some(source) = is_prefix.then(|| self.begin_log(hello.applied + 1)).flatten() {
+            return Acceptance { welcome, opened: Some(OpenedSource { source, term }) };
+        }
         welcome.start = StreamStart::Snapshot;
         // A copy that will be replaced receives a new ID first.
         let is_replaced = hello.history.is_some() || hello.applied > 0;
@@ -82,13 +89,34 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         }
     }
 
+    /// Streams the changes from number `next` on from the data directory, if it has them.
+    fn begin_log(&mut self, next: u64) -> Option<StreamSource> {
+        let hub = &self.context.hub;
+        let log = hub.disk.as_ref().and_then(HaDisk::log)?;
+        if hub.is_log_unreadable.load(Ordering::Relaxed) {
+            return None;
+        }
+        match log.writer.reader(next) {
+            Ok(reader) => {
+                let (thread, parts) = LogStream::new(self.context.env.clone(), hub.clone(), log, reader?);
+                let running = self.context.env.run_thread(thread);
+                self.spawn(running);
+                Some(StreamSource::Parts(parts))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the log cannot be read for a standby, which receives a snapshot instead");
+                None
+            }
+        }
+    }
+
     fn begin_snapshot(&mut self, term: u64) -> StreamSource {
         let shared = self.context.shared.clone();
         let tail = self.context.hub.tail.clone();
         let (thread, parts) = SnapshotStream::new(shared, tail, term, self.context.settings.format);
         let running = self.context.env.run_thread(thread);
         self.spawn(running);
-        StreamSource::Snapshot(parts)
+        StreamSource::Parts(parts)
     }
 
     /// Opens the stream to a standby that has received the answer, if the answer permits one.

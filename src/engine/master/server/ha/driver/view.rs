@@ -44,7 +44,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             last,
             lag_bytes: if serving && last > acked { tail.bytes_behind(acked) } else { 0 },
             objects,
-            not_promotable: if serving { None } else { self.core.not_promotable() },
+            not_promotable: if serving { None } else { self.core.not_promotable(self.keeps_objects()) },
             standbys,
             digests: self.digests,
             backend_error: self.etcd_errors.last().map(ToString::to_string),

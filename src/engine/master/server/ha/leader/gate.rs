@@ -64,6 +64,8 @@ pub(in crate::server) struct HaGate {
     acked: AtomicU64,
     /// The same for responses to changes that hand out or free memory.
     replicated: AtomicU64,
+    /// The same for responses that wait for the removal of the barrier.
+    barrier: AtomicU64,
     /// Counts the changes of the phase and of the term, for requests that wait.
     moved: watch::Sender<u64>,
     /// The responses that wait.
@@ -81,6 +83,7 @@ impl HaGate {
             fence: AtomicU64::new(0),
             acked: AtomicU64::new(0),
             replicated: AtomicU64::new(0),
+            barrier: AtomicU64::new(u64::MAX),
             moved: watch::Sender::new(0),
             waiters: CommitWaiters::default(),
             forward: Mutex::new(None),
@@ -156,11 +159,12 @@ impl HaGate {
             last.swap(to, Ordering::AcqRel) != to
         };
         let has_moved = moves(&self.acked, limits.acked) | moves(&self.replicated, limits.replicated);
-        let mut has_fence_moved = false;
+        // It moves at most a few times per minute.
+        let mut has_fence_moved = moves(&self.barrier, limits.barrier);
         if let Some(fence) = limits.fence {
             let before = self.fence.swap(fence.0, Ordering::AcqRel);
             // A response may have begun to wait until the fence was moved.
-            has_fence_moved = before != fence.0 && before <= env.boottime().0;
+            has_fence_moved |= before != fence.0 && before <= env.boottime().0;
         }
         if has_fence_moved {
             self.waiters.wake_all();
@@ -232,7 +236,9 @@ impl HaGate {
             return Some(true);
         }
         let has_all = |last: u64, limit: &AtomicU64| last <= limit.load(Ordering::Acquire);
-        let is_acked = has_all(receipt.last, &self.acked) && has_all(receipt.needs_standby, &self.replicated)
+        let is_acked = has_all(receipt.last, &self.acked)
+            && has_all(receipt.needs_standby, &self.replicated)
+            && has_all(receipt.needs_barrier, &self.barrier)
             || is_planted(HaMistake::AcknowledgementNotAwaited);
         let is_before_fence =
             || env.boottime().0 < self.fence.load(Ordering::Acquire) || is_planted(HaMistake::FenceNotChecked);
@@ -307,7 +313,7 @@ mod tests {
     }
 
     fn publish(gate: &HaGate, fence: Option<Mono>, acked: u64) {
-        let limits = ResponseLimits { fence, acked: Some(acked), replicated: Some(acked) };
+        let limits = ResponseLimits { fence, acked: Some(acked), replicated: Some(acked), barrier: None };
         gate.publish(&RealEnv::new(), limits);
     }
 
@@ -334,14 +340,18 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_memory_waits_for_the_standbys_although_others_do_not() {
+    fn a_change_of_memory_waits_for_standbys_and_barrier_although_others_do_not() {
         let (gate, term) = serving();
-        gate.publish(&RealEnv::new(), ResponseLimits { fence: None, acked: None, replicated: Some(6) });
+        gate.publish(&RealEnv::new(), ResponseLimits { fence: None, acked: None, replicated: Some(6), barrier: None });
         let end = receipt(term, 7);
         let start = Receipt { needs_standby: 7, ..end };
         assert_eq!((commit(&gate, end), commit(&gate, start)), (Some(true), None));
-        gate.publish(&RealEnv::new(), ResponseLimits { fence: None, acked: None, replicated: None });
+        gate.publish(&RealEnv::new(), ResponseLimits { fence: None, acked: None, replicated: None, barrier: Some(6) });
         assert_eq!(commit(&gate, start), Some(true), "no standby is required");
+        let unmount = Receipt { needs_barrier: 7, ..start };
+        assert_eq!(commit(&gate, unmount), None, "the sync record has a barrier before it");
+        gate.publish(&RealEnv::new(), ResponseLimits { fence: None, acked: None, replicated: None, barrier: None });
+        assert_eq!(commit(&gate, unmount), Some(true));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A leader's stream to a standby: a snapshot if needed, then changes as they are made.
+//! A leader's stream to a standby: a snapshot or changes from the log if needed, then changes as
+//! they are made.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use crate::server::ha::HaHub;
-use crate::server::ha::leader::snapshot_stream::SnapshotPart;
 use crate::server::ha::leader::standby_streams::STANDBY_SILENCE_MAX;
+use crate::server::ha::leader::stream_part::StreamPart;
 use crate::server::ha::leader::tail::{TailCursor, TailKind};
 use crate::server::ha::stream::{StreamError, StreamMessage};
 use mcctl_election::ha::frame::{FrameKind, put_frame};
@@ -21,7 +22,8 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// The source of a stream's frames.
 pub(in crate::server::ha) enum StreamSource {
-    Snapshot(mpsc::Receiver<SnapshotPart>),
+    /// A snapshot, or changes from the log. The tail follows.
+    Parts(mpsc::Receiver<StreamPart>),
     Tail(TailCursor),
 }
 
@@ -86,7 +88,7 @@ impl<E: Env> ChangeSender<E> {
     fn put_source(&mut self, out: &mut Vec<u8>, payload: &mut Vec<u8>) -> Result<(), StreamError> {
         let cursor = match &mut self.source {
             StreamSource::Tail(cursor) => cursor,
-            StreamSource::Snapshot(parts) => match parts.try_recv() {
+            StreamSource::Parts(parts) => match parts.try_recv() {
                 Ok(part) => {
                     self.put_part(out, part);
                     return Ok(());
@@ -108,25 +110,30 @@ impl<E: Env> ChangeSender<E> {
         Ok(())
     }
 
-    /// Appends a part of a snapshot. The changes follow its end.
-    fn put_part(&mut self, out: &mut Vec<u8>, part: SnapshotPart) {
+    /// Appends a part, or continues with the tail.
+    fn put_part(&mut self, out: &mut Vec<u8>, part: StreamPart) {
+        let mut payload = Vec::new();
         match part {
-            SnapshotPart::Chunk { last, records } => {
+            StreamPart::Snapshot { last, records } => {
                 put_frame(out, FrameKind::SnapshotChunk, self.view, last, &records);
             }
-            SnapshotPart::End { last, end, cursor } => {
-                let mut payload = Vec::new();
+            StreamPart::SnapshotEnd { last, end } => {
                 end.encode(&mut payload);
                 put_frame(out, FrameKind::SnapshotEnd, self.view, last, &payload);
-                self.source = StreamSource::Tail(cursor);
             }
+            StreamPart::Changes { first, changes } => {
+                Changes::begin(&mut payload, self.env.unix());
+                payload.extend_from_slice(&changes);
+                put_frame(out, FrameKind::Changes, self.view, first, &payload);
+            }
+            StreamPart::Tail(cursor) => self.source = StreamSource::Tail(cursor),
         }
     }
 }
 
-async fn next_part(source: &mut StreamSource) -> Option<SnapshotPart> {
+async fn next_part(source: &mut StreamSource) -> Option<StreamPart> {
     match source {
-        StreamSource::Snapshot(parts) => parts.recv().await,
+        StreamSource::Parts(parts) => parts.recv().await,
         StreamSource::Tail(_) => std::future::pending().await,
     }
 }

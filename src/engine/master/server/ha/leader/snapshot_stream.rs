@@ -8,6 +8,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use crate::SnapshotStep;
 use crate::record::DataFormat;
+use crate::server::ha::leader::stream_part::StreamPart;
 use crate::server::ha::leader::tail::{ChangeTail, TailCursor};
 use crate::server::shared::{MasterShared, YIELD_PAUSE};
 use mcctl_election::ha::message::SnapshotEnd;
@@ -21,14 +22,6 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Number of parts that may wait for the connection.
 const QUEUE: usize = 16;
 
-/// A part of a snapshot.
-pub(in crate::server::ha) enum SnapshotPart {
-    /// Records. The snapshot contains all changes up to `last`.
-    Chunk { last: u64, records: Vec<u8> },
-    /// The end, and the cursor for the changes after it.
-    End { last: u64, end: SnapshotEnd, cursor: TailCursor },
-}
-
 /// The thread that takes a snapshot of the state that serves in `term`. The parts end early if the
 /// term does.
 pub(in crate::server::ha) struct SnapshotStream<E: Env> {
@@ -36,11 +29,13 @@ pub(in crate::server::ha) struct SnapshotStream<E: Env> {
     tail: Arc<ChangeTail>,
     term: u64,
     format: DataFormat,
-    parts: mpsc::Sender<SnapshotPart>,
+    parts: mpsc::Sender<StreamPart>,
     /// The snapshot in progress: its last change, and the cursor after it.
     begun: Option<(u64, TailCursor)>,
+    /// The cursor after the snapshot, which is sent after its end.
+    cursor: Option<TailCursor>,
     /// A part that waits for room in the queue.
-    unsent: Option<SnapshotPart>,
+    unsent: Option<StreamPart>,
 }
 
 impl<E: Env> SnapshotStream<E> {
@@ -50,9 +45,9 @@ impl<E: Env> SnapshotStream<E> {
         tail: Arc<ChangeTail>,
         term: u64,
         format: DataFormat,
-    ) -> (SnapshotStream<E>, mpsc::Receiver<SnapshotPart>) {
+    ) -> (SnapshotStream<E>, mpsc::Receiver<StreamPart>) {
         let (parts, receiver) = mpsc::channel(QUEUE);
-        (SnapshotStream { shared, tail, term, format, parts, begun: None, unsent: None }, receiver)
+        (SnapshotStream { shared, tail, term, format, parts, begun: None, cursor: None, unsent: None }, receiver)
     }
 
     /// Begins the snapshot. Returns false if the term has ended.
@@ -87,11 +82,14 @@ impl<E: Env> SnapshotStream<E> {
             None => return false,
             Some(SnapshotStep::More) => None,
             Some(SnapshotStep::Chunk(records)) => {
-                self.begun.as_ref().map(|(last, _)| SnapshotPart::Chunk { last: *last, records })
+                self.begun.as_ref().map(|(last, _)| StreamPart::Snapshot { last: *last, records })
             }
             Some(SnapshotStep::Done(summary)) => {
                 let end = SnapshotEnd { objects: summary.objects, digest: summary.digest };
-                self.begun.take().map(|(last, cursor)| SnapshotPart::End { last, end, cursor })
+                self.begun.take().map(|(last, cursor)| {
+                    self.cursor = Some(cursor);
+                    StreamPart::SnapshotEnd { last, end }
+                })
             }
         };
         let took = env.now().since(began);
@@ -102,8 +100,8 @@ impl<E: Env> SnapshotStream<E> {
     }
 
     /// Sends a part. Returns false after the last one, or if the stream to the standby has ended.
-    fn send(&mut self, part: SnapshotPart, may_wait: bool) -> bool {
-        let is_last = matches!(part, SnapshotPart::End { .. });
+    fn send(&mut self, part: StreamPart, may_wait: bool) -> bool {
+        let is_last = matches!(part, StreamPart::Tail(_));
         let sent = if may_wait {
             self.parts.blocking_send(part).is_ok()
         } else {
@@ -129,7 +127,8 @@ impl<E: Env> SnapshotStream<E> {
 
 impl<E: Env> ThreadWork for SnapshotStream<E> {
     fn step(&mut self, may_wait: bool) -> bool {
-        match self.unsent.take() {
+        let part = self.unsent.take().or_else(|| self.cursor.take().map(StreamPart::Tail));
+        match part {
             Some(part) => self.send(part, may_wait),
             None if self.begun.is_some() => self.slice(),
             None => !self.parts.is_closed() && self.begin(),

@@ -1,15 +1,23 @@
 //! The newest changes of the state, for the streams to standbys.
 //!
 //! Changes are appended while the state is locked. Each stream has a cursor, and copies the changes
-//! after it. A cursor that is too far behind is lost, and its standby then needs a snapshot.
+//! after it. If a cursor falls far behind, requests that change something are delayed, so that it
+//! can catch up. A cursor that still falls too far behind is lost, and its standby then needs a
+//! snapshot.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use mcctl_election::ha::message::Changes;
+
+/// Maximum delay of a request that changes something, while a cursor is far behind.
+const DELAY_MAX: Duration = Duration::from_millis(100);
+/// The share of the memory for changes from which requests are delayed.
+const DELAYED_FROM: f64 = 0.75;
 
 /// Sizes of a tail, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +54,8 @@ impl Default for TailLimits {
 pub(in crate::server) struct ChangeTail {
     inner: Mutex<TailInner>,
     appended: AtomicU64,
+    /// The delay of requests, in microseconds ([`ChangeTail::write_delay`]).
+    delay_us: AtomicU64,
     /// The last change that was announced to the streams.
     announced: watch::Sender<u64>,
 }
@@ -111,7 +121,12 @@ impl ChangeTail {
     /// A tail that begins with change number 1.
     pub(in crate::server::ha) fn new() -> ChangeTail {
         let inner = TailInner { first: 1, ..TailInner::default() };
-        ChangeTail { inner: Mutex::new(inner), appended: AtomicU64::new(0), announced: watch::Sender::new(0) }
+        ChangeTail {
+            inner: Mutex::new(inner),
+            appended: AtomicU64::new(0),
+            delay_us: AtomicU64::new(0),
+            announced: watch::Sender::new(0),
+        }
     }
 
     /// Sets the sizes, before the first change.
@@ -122,6 +137,24 @@ impl ChangeTail {
     /// Maximum memory for all changes, in bytes.
     pub(in crate::server::ha) fn bytes_max(&self) -> usize {
         self.lock().limits.max
+    }
+
+    /// Time by which a request is delayed that changes something, because a cursor is far behind:
+    /// zero up to three quarters of the memory for changes, and [`DELAY_MAX`] if it is full.
+    #[inline]
+    pub(in crate::server) fn write_delay(&self) -> Duration {
+        Duration::from_micros(self.delay_us.load(Ordering::Relaxed))
+    }
+
+    /// Removes the segments that are not needed, and sets the delay of requests.
+    fn trim(&self, inner: &mut TailInner) {
+        inner.trim();
+        let share = inner.used_share();
+        let delay = DELAY_MAX.mul_f64(((share - DELAYED_FROM) / (1.0 - DELAYED_FROM)).clamp(0.0, 1.0));
+        let delay = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        if self.delay_us.load(Ordering::Relaxed) != delay {
+            self.delay_us.store(delay, Ordering::Relaxed);
+        }
     }
 
     /// The number of the last change; 0 if there was none.
@@ -147,6 +180,7 @@ impl ChangeTail {
         inner.cursors.clear();
         inner.first = first;
         inner.bytes = 0;
+        self.trim(&mut inner);
         self.appended.store(first - 1, Ordering::Release);
     }
 
@@ -160,6 +194,7 @@ impl ChangeTail {
         if inner.segments.back().is_none_or(is_full) {
             let bytes = Vec::with_capacity(inner.limits.segment.max(needed));
             inner.begin(TailSegment { first: sequence, count: 0, bytes, kind: TailKind::Changes });
+            self.trim(&mut inner);
         }
         let Some(segment) = inner.segments.back_mut() else { return };
         Changes::add(&mut segment.bytes, change);
@@ -172,6 +207,7 @@ impl ChangeTail {
         let mut inner = self.lock();
         let first = self.appended() + 1;
         inner.begin(TailSegment { first, count: 0, bytes: digest, kind: TailKind::Digest });
+        self.trim(&mut inner);
     }
 
     /// Wakes the streams, if there are new changes. Call it after the state was unlocked.
@@ -256,14 +292,25 @@ impl TailInner {
         }
         self.bytes += segment.allocated();
         self.segments.push_back(segment);
-        self.trim();
+    }
+
+    /// The segment of the oldest cursor that is not lost.
+    fn oldest_cursor(&self) -> Option<u64> {
+        self.cursors.values().copied().filter(|segment| *segment >= self.removed).min()
+    }
+
+    /// The share of the memory for changes that is in use because a cursor is behind.
+    fn used_share(&self) -> f64 {
+        let last = self.removed + self.segments.len() as u64;
+        let is_behind = self.oldest_cursor().is_some_and(|segment| segment + 2 < last);
+        if is_behind { self.bytes as f64 / self.limits.max as f64 } else { 0.0 }
     }
 
     /// Removes the segments that are not needed.
     fn trim(&mut self) {
         loop {
-            let needed = self.cursors.values().min().is_some_and(|segment| *segment <= self.removed);
-            let limit = if needed { self.limits.max } else { self.limits.kept };
+            let is_needed = self.oldest_cursor() == Some(self.removed);
+            let limit = if is_needed { self.limits.max } else { self.limits.kept };
             if self.bytes <= limit || self.segments.len() < 2 {
                 return;
             }
@@ -310,13 +357,16 @@ impl TailCursor {
             let id = self.id;
             let segment = self.segment;
             inner.cursors.insert(id, segment);
+            self.tail.trim(&mut inner);
         }
     }
 }
 
 impl Drop for TailCursor {
     fn drop(&mut self) {
-        self.tail.lock().cursors.remove(&self.id);
+        let mut inner = self.tail.lock();
+        inner.cursors.remove(&self.id);
+        self.tail.trim(&mut inner);
     }
 }
 
@@ -415,6 +465,30 @@ mod tests {
         assert_eq!(read(&mut behind_digest), Err(CursorTooOld));
         assert_eq!(read(&mut reader), Err(CursorTooOld));
         assert_eq!(read(&mut tail.cursor(3).unwrap()).unwrap().0, [4, 5]);
+    }
+
+    #[test]
+    fn requests_are_delayed_while_a_cursor_is_far_behind() {
+        let tail = Arc::new(ChangeTail::new());
+        tail.set_limits(TailLimits { segment: 1000, kept: 2000, max: 10_000 });
+        let mut slow = tail.cursor(0).unwrap();
+        let mut delays = Vec::new();
+        for number in 1..=10 {
+            append(&tail, number..=number, 900);
+            delays.push(tail.write_delay());
+        }
+        assert!(delays[..6].iter().all(Duration::is_zero) && delays.is_sorted(), "{delays:?}");
+        assert!(delays[9] > DELAY_MAX / 2 && delays[9] <= DELAY_MAX, "{delays:?}");
+        assert_eq!(read(&mut slow).unwrap().0.len(), 10);
+        assert_eq!(tail.write_delay(), Duration::ZERO, "it has caught up");
+        append(&tail, 11..=40, 900);
+        assert_eq!(tail.write_delay(), Duration::ZERO, "it is lost");
+        assert_eq!(read(&mut slow), Err(CursorTooOld));
+        let ended = tail.cursor(39).unwrap();
+        append(&tail, 41..=47, 900);
+        assert!(!tail.write_delay().is_zero());
+        drop(ended);
+        assert_eq!(tail.write_delay(), Duration::ZERO, "its stream has ended");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::config::StorePolicy;
 use crate::server::ha::disk::FoundCopy;
 use crate::server::ha::disk::copy_note::{CopyNote, CopyStored};
 use crate::server::ha::standby::copy_to_store::CopyToStore;
-use crate::server::ha::standby::preparation::{Preparation, ServedCopy};
+use crate::server::ha::standby::preparation::{CopyLoss, Preparation, PreparedObjects, ServedCopy};
 use crate::state::MasterState;
 use mcctl_base::{ClientId, Mono};
 use mcctl_election::ha::message::StateDigest;
@@ -64,8 +64,7 @@ struct ReadyCopy {
     since: Mono,
     /// Its changes will belong to this history.
     history: HistoryId,
-    /// Number of objects that were dropped.
-    dropped: u64,
+    loss: CopyLoss,
 }
 
 impl StandbyCopy {
@@ -118,6 +117,11 @@ impl StandbyCopy {
     /// The history before the next one, and the last change that the next one takes over from it.
     pub(crate) fn parent_of_next(&self) -> Option<(HistoryId, u64)> {
         self.history.map(|history| (history, self.applied))
+    }
+
+    /// The history of the copy's own changes, if it is ready to serve.
+    pub(crate) fn next_history(&self) -> HistoryId {
+        if let CopyContent::Ready(ready) = &self.content { ready.history } else { HistoryId(0) }
     }
 
     /// Sets the history of the following changes.
@@ -272,7 +276,7 @@ impl StandbyCopy {
     pub(crate) fn agrees(&self, sequence: u64, digest: &StateDigest) -> bool {
         match &self.content {
             CopyContent::Following(standby) if self.applied == sequence => {
-                standby.part_digests(digest.from, digest.slots) == (digest.objects, digest.tables)
+                standby.part_digests(&digest.part) == (digest.objects, digest.tables)
             }
             _ => true,
         }
@@ -291,9 +295,9 @@ impl StandbyCopy {
     }
 
     /// Begins to make the copy ready to serve; `None` if it is ready already, or in use. `lossy`:
-    /// changes may be missing that were acknowledged, so the objects are dropped. `lossy` may also
-    /// be determined after the copy is ready.
-    pub(crate) fn begin_prepare(&mut self, lossy: bool) -> Option<Preparation> {
+    /// changes may be missing that were acknowledged. Then the objects are dropped, unless
+    /// `is_proven`. `lossy` may also be determined after the copy is ready.
+    pub(crate) fn begin_prepare(&mut self, lossy: bool, is_proven: bool) -> Option<Preparation> {
         let mut standby = match std::mem::replace(&mut self.content, CopyContent::Preparing) {
             CopyContent::Following(standby) => standby,
             CopyContent::Ready(ready) if lossy => Box::new(StandbyState::of(*ready.state)),
@@ -303,14 +307,18 @@ impl StandbyCopy {
             }
         };
         standby.cancel_snapshot();
-        let lossy = lossy || self.is_uncertain;
-        if lossy {
+        let objects = match lossy || self.is_uncertain {
+            false => PreparedObjects::Complete,
+            true if is_proven && !self.is_uncertain => PreparedObjects::Proven,
+            true => PreparedObjects::Dropped,
+        };
+        if objects != PreparedObjects::Complete {
             // No other copy that has the same changes is equal to this one.
             self.history = None;
             self.parent = None;
         }
         let parent = self.parent_of_next();
-        Some(Preparation { standby, lossy, generation: self.generation, applied: self.applied, parent })
+        Some(Preparation { standby, objects, generation: self.generation, applied: self.applied, parent })
     }
 
     /// Whether this is the copy that is being made ready, and not a former one.
@@ -318,20 +326,19 @@ impl StandbyCopy {
         generation == self.generation && matches!(self.content, CopyContent::Preparing)
     }
 
-    /// The copy is ready. Its changes will belong to `history`. `dropped`: number of objects that
-    /// were dropped.
-    pub(crate) fn keep_ready(&mut self, now: Mono, state: MasterState, history: HistoryId, dropped: u64) {
+    /// The copy is ready. Its changes will belong to `history`.
+    pub(crate) fn keep_ready(&mut self, now: Mono, state: MasterState, history: HistoryId, loss: CopyLoss) {
         if matches!(self.content, CopyContent::Preparing) {
-            self.content = CopyContent::Ready(ReadyCopy { state: Box::new(state), since: now, history, dropped });
+            self.content = CopyContent::Ready(ReadyCopy { state: Box::new(state), since: now, history, loss });
         }
     }
 
     /// Takes the state that is ready, to serve it.
     pub(crate) fn take(&mut self) -> Option<ServedCopy> {
         match std::mem::replace(&mut self.content, CopyContent::Serving) {
-            CopyContent::Ready(ReadyCopy { state, since, history, dropped }) => {
+            CopyContent::Ready(ReadyCopy { state, since, history, loss }) => {
                 self.continue_history(history);
-                Some(ServedCopy { state, since, calls: std::mem::take(&mut self.calls), dropped })
+                Some(ServedCopy { state, since, calls: std::mem::take(&mut self.calls), loss })
             }
             other => {
                 self.content = other;
@@ -355,11 +362,11 @@ mod tests {
     #[test]
     fn a_preparation_of_a_discarded_copy_has_no_effect() {
         let mut copy = StandbyCopy::new(StorePolicy::default());
-        let former = copy.begin_prepare(false).unwrap().generation;
+        let former = copy.begin_prepare(false, false).unwrap().generation;
         assert!(copy.is_preparing(former));
         drop(copy.discard());
         assert!(!copy.is_preparing(former));
-        let current = copy.begin_prepare(false).unwrap().generation;
+        let current = copy.begin_prepare(false, false).unwrap().generation;
         assert!(!copy.is_preparing(former) && copy.is_preparing(current));
     }
 
@@ -375,10 +382,14 @@ mod tests {
     #[test]
     fn a_copy_is_not_used_while_it_is_stored() {
         let (mut copy, stored) = storing();
-        assert!(!copy.is_following() && copy.begin_prepare(true).is_none() && copy.begin_store(MemberId(1)).is_none());
+        assert!(
+            !copy.is_following()
+                && copy.begin_prepare(true, false).is_none()
+                && copy.begin_store(MemberId(1)).is_none()
+        );
         assert_eq!((stored.applied, stored.is_cancelled.load(Ordering::Relaxed)), (7, false));
         assert!(copy.end_store(stored).is_ok());
-        assert!(copy.is_following() && !copy.cancel_store() && copy.begin_prepare(false).is_some());
+        assert!(copy.is_following() && !copy.cancel_store() && copy.begin_prepare(false, false).is_some());
     }
 
     #[test]

@@ -14,11 +14,22 @@ use mcctl_election::ha::{HistoryId, MemberId};
 /// Minimum time for which segments accept no new objects if acknowledged changes may be missing.
 const LOSSY_HOLD: Duration = Duration::from_secs(30);
 
+/// What a copy that is made ready does with its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server::ha) enum PreparedObjects {
+    /// It has all acknowledged changes.
+    Complete,
+    /// It may lack changes, but its objects certainly still have their memory: it keeps them
+    /// ([`SyncRecord::is_proven`](mcctl_election::ha::SyncRecord::is_proven)).
+    Proven,
+    /// It may lack changes, and the memory of its objects may belong to others: it drops them.
+    Dropped,
+}
+
 /// A copy that is being made ready to serve.
 pub(in crate::server::ha) struct Preparation {
     pub standby: Box<StandbyState>,
-    /// Acknowledged changes may be missing: the objects are dropped.
-    pub lossy: bool,
+    pub objects: PreparedObjects,
     /// The number of the copy.
     pub generation: u64,
     /// The last change that it contains.
@@ -45,8 +56,16 @@ pub(in crate::server::ha) struct PreparedCopy {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server::ha) struct PreparationReport {
     pub restored: RestoreReport,
-    /// Number of objects that were dropped, because acknowledged changes may be missing.
+    pub loss: CopyLoss,
+}
+
+/// The consequence of changes that a copy may lack.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::server::ha) struct CopyLoss {
+    /// Number of objects that were dropped.
     pub dropped: u64,
+    /// It has kept its objects. Its unfinished writes must be discarded.
+    pub is_proven: bool,
 }
 
 /// A copy that serves from now on.
@@ -56,23 +75,35 @@ pub(in crate::server::ha) struct ServedCopy {
     pub since: Mono,
     /// Time of each client's last call to the former leader.
     pub calls: BTreeMap<ClientId, Mono>,
-    /// Number of objects that were dropped.
-    pub dropped: u64,
+    pub loss: CopyLoss,
 }
 
 impl Preparation {
-    /// Drops the objects, if acknowledged changes may be missing: their memory may belong to other
-    /// objects. Returns their number.
+    /// Whether acknowledged changes may be missing.
+    pub(crate) fn is_lossy(&self) -> bool {
+        self.objects != PreparedObjects::Complete
+    }
+
+    /// Drops the objects, if acknowledged changes may be missing, so that their memory may belong
+    /// to other objects.
     ///
     /// # Errors
     /// The copy is damaged.
-    pub(crate) fn drop_objects(self, now: Mono) -> Result<(Preparation, u64), ApplyError> {
-        if !self.lossy || is_planted(HaMistake::LossyObjectsKept) {
-            return Ok((self, 0));
+    pub(crate) fn drop_objects(mut self, now: Mono) -> Result<(Preparation, CopyLoss), ApplyError> {
+        let is_kept = is_planted(HaMistake::LossyObjectsKept);
+        match self.objects {
+            PreparedObjects::Proven => {
+                // A client may have unmounted a segment since.
+                self.standby.require_remounts();
+                Ok((self, CopyLoss { dropped: 0, is_proven: true }))
+            }
+            PreparedObjects::Dropped if !is_kept => {
+                let hold = self.hold();
+                let (standby, dropped) = self.standby.without_objects(now, hold)?;
+                Ok((Preparation { standby, ..self }, CopyLoss { dropped, is_proven: false }))
+            }
+            PreparedObjects::Complete | PreparedObjects::Dropped => Ok((self, CopyLoss::default())),
         }
-        let hold = self.hold();
-        let (standby, dropped) = self.standby.without_objects(now, hold)?;
-        Ok((Preparation { standby, ..self }, dropped))
     }
 
     /// Time for which segments accept no new objects if acknowledged changes may be missing.
@@ -88,7 +119,7 @@ impl Preparation {
     pub(crate) fn run(mut self, now: Mono, stale: Duration) -> Result<(MasterState, RestoreReport), RestoreError> {
         // A copy whose objects were dropped is a new one. It may have to follow again.
         self.standby.follow(now)?;
-        let hold = if self.lossy { self.hold() } else { Duration::ZERO };
+        let hold = if self.is_lossy() { self.hold() } else { Duration::ZERO };
         self.standby.activate_behind(now, hold, stale)
     }
 }

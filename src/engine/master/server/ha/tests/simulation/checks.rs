@@ -60,10 +60,14 @@ impl World {
         self.model.check_end(&self.memory, find, |at| self.ended_segments.contains(&segment_of(at)))
     }
 
-    /// A copy was elected that may have lacked changes. Its objects were dropped.
+    /// A copy was elected that may have lacked changes. It has dropped its objects, unless it is
+    /// proven that their memory belongs to them.
     pub(super) fn note_lossy_promotion(&mut self, nth: usize) {
-        self.trace(|| format!("node {nth} is elected and has dropped its objects"));
+        self.trace(|| format!("node {nth} is elected with a copy that may lack changes"));
         self.totals.lossy_promotions += 1;
+        let process = self.nodes[nth].process.as_ref();
+        let has_objects = process.is_some_and(|it| it.hub.view(it.shared.env.boottime()).objects > 0);
+        self.totals.kept_promotions += u64::from(has_objects);
         if self.plan.not_in_sync == NotInSyncPolicy::Wait && !self.plan.is_async && !self.is_copy_lost {
             self.violation = Some(Violation::LossyPromotion { node: nth });
         }
@@ -87,6 +91,9 @@ impl World {
         let since = *self.operator_waits_since.get_or_insert(self.now);
         if since + OPERATOR_PAUSE < self.now {
             self.totals.operator_recoveries += 1;
+            // Without a record, an empty copy is elected as complete.
+            self.model.lose_all();
+            self.records.lose_all();
             self.etcd.delete_sync();
             self.notify_watches();
         }

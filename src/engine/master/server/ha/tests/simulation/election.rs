@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::event::{EtcdReply, EtcdRequest, Event};
 use super::fabric::{Answer, Fabric};
-use mcctl_election::ha::{ElectionTxn, HandOverTxn, Observation, SyncTxn, TxnOutcome};
+use mcctl_election::ha::{
+    CandidateOffer, ElectionTxn, HandOverTxn, MemberId, Observation, OfferTxn, SyncTxn, TxnOutcome,
+};
 use mcctl_election::{ElectionBackend, ElectionError, ElectionWatch};
 
 /// etcd, as one process reaches it.
@@ -72,6 +74,11 @@ impl ElectionBackend for SimElection {
 
     async fn elect(&self, txn: &ElectionTxn) -> TxnOutcome {
         self.request(EtcdRequest::Elect(txn.clone())).await.outcome
+    }
+
+    async fn offer(&self, txn: &OfferTxn) -> Result<Vec<(MemberId, CandidateOffer)>, ElectionError> {
+        let reply = self.request(EtcdRequest::Offer(txn.clone())).await;
+        if reply.outcome == TxnOutcome::Unknown { Err(unavailable()) } else { Ok(reply.offers) }
     }
 
     async fn write_sync(&self, txn: &SyncTxn) -> TxnOutcome {

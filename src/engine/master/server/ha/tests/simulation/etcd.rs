@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use mcctl_election::ha::planted::{HaMistake, is_planted};
-use mcctl_election::ha::{ElectionTxn, HandOverTxn, LeaderKey, MemberId, Observation, SyncRecord, SyncTxn, TxnOutcome};
+use mcctl_election::ha::{
+    CandidateOffer, ElectionTxn, HandOverTxn, LeaderKey, MemberId, Observation, OfferTxn, SyncRecord, SyncTxn,
+    TxnOutcome,
+};
 
 /// Times are those of the simulation, in microseconds.
 #[derive(Clone, Default)]
@@ -12,6 +15,8 @@ pub(crate) struct SimEtcd {
     key: Option<LeaderKey>,
     sync: Option<(SyncRecord, u64)>,
     leases: BTreeMap<i64, u64>,
+    /// The offers of candidates, and their leases.
+    offers: BTreeMap<MemberId, (i64, CandidateOffer)>,
     next_lease: i64,
     /// The elections, in order, and the creations of a leader's expired key.
     pub elected: Vec<Election>,
@@ -111,6 +116,13 @@ impl SimEtcd {
         self.key = Some(LeaderKey { address: txn.address.clone(), view: self.revision, lease: txn.lease });
         self.sync = Some((txn.sync.clone(), self.revision));
         TxnOutcome::Done(self.revision)
+    }
+
+    /// Stores an offer, and reads those of other candidates.
+    pub(crate) fn offer(&mut self, txn: &OfferTxn) -> Vec<(MemberId, CandidateOffer)> {
+        self.offers.retain(|_, (lease, _)| self.leases.contains_key(lease));
+        self.offers.insert(txn.candidate, (txn.lease, txn.offer));
+        txn.others.iter().filter_map(|id| Some((*id, self.offers.get(id)?.1))).collect()
     }
 
     fn sync_revision(&self) -> u64 {

@@ -4,7 +4,9 @@ use super::fault::Fault;
 use super::operation::{Reply, Request};
 use super::records::RecordRead;
 use mcctl_election::ha::stage::HaStage;
-use mcctl_election::ha::{ElectionTxn, HandOverProblem, HandOverTxn, Observation, SyncTxn, TxnOutcome};
+use mcctl_election::ha::{
+    CandidateOffer, ElectionTxn, HandOverProblem, HandOverTxn, MemberId, Observation, OfferTxn, SyncTxn, TxnOutcome,
+};
 use mcctl_metadata::backend::NotServed;
 
 /// A request of a master to etcd.
@@ -15,6 +17,7 @@ pub(super) enum EtcdRequest {
     Revoke(i64),
     Observe,
     Elect(ElectionTxn),
+    Offer(OfferTxn),
     WriteSync(SyncTxn),
     DeleteKey(HandOverTxn),
 }
@@ -27,12 +30,14 @@ pub(super) struct EtcdReply {
     pub lease: Option<i64>,
     /// The records when the request was served.
     pub seen: Option<Observation>,
+    /// The offers of other candidates.
+    pub offers: Vec<(MemberId, CandidateOffer)>,
 }
 
 impl EtcdReply {
     /// No response came within the limit.
     pub(super) fn unknown() -> EtcdReply {
-        EtcdReply { outcome: TxnOutcome::Unknown, lease: None, seen: None }
+        EtcdReply { outcome: TxnOutcome::Unknown, lease: None, seen: None, offers: Vec::new() }
     }
 }
 

@@ -17,7 +17,7 @@ fn plan_for(mistake: HaMistake, seed: u64) -> Plan {
         // A third standby must lag behind.
         HaMistake::ListedNotAwaited => Plan { nodes: 3, is_async: true, slow_link: 150_000, work: 150_000, ..plan },
         // A standby that is not in sync must be promoted.
-        HaMistake::LossyObjectsKept => {
+        HaMistake::LossyObjectsKept | HaMistake::BarrierWrittenLate | HaMistake::BarrierIgnored => {
             let not_in_sync = NotInSyncPolicy::PromoteAfter(Duration::from_secs(4));
             Plan {
                 nodes: 2,
@@ -39,7 +39,9 @@ fn may_detect(mistake: HaMistake, plan: &Plan) -> bool {
     match mistake {
         HaMistake::AcknowledgedBeforeStored => plan.slow_disk > 1 && !plan.is_async,
         HaMistake::HandOverNotAwaited | HaMistake::ListedNotAwaited => plan.is_async,
-        HaMistake::LossyObjectsKept => plan.not_in_sync != NotInSyncPolicy::Wait,
+        HaMistake::LossyObjectsKept | HaMistake::BarrierWrittenLate | HaMistake::BarrierIgnored => {
+            plan.not_in_sync != NotInSyncPolicy::Wait
+        }
         // Otherwise, the promotion itself is detected, instead of the loss of the copy.
         HaMistake::CompleteCopyDropped => plan.not_in_sync != NotInSyncPolicy::Wait && !plan.is_async,
         HaMistake::RecordReadFromCopy => true,
@@ -62,7 +64,7 @@ fn detect(mistake: HaMistake, first: u64) -> Option<u64> {
 
 /// Each with a seed that detects it. If a change of the code moves that to a later seed, the test
 /// takes longer.
-const MISTAKES: [(HaMistake, u64); 18] = [
+const MISTAKES: [(HaMistake, u64); 21] = [
     (HaMistake::FenceNotChecked, 10),
     (HaMistake::AcknowledgementNotAwaited, 29),
     (HaMistake::StartAnsweredEarly, 537),
@@ -74,6 +76,9 @@ const MISTAKES: [(HaMistake, u64); 18] = [
     (HaMistake::HandOverNotAwaited, 413),
     (HaMistake::ListedNotAwaited, 282),
     (HaMistake::LossyObjectsKept, 142),
+    (HaMistake::StandbyRangeShort, 2),
+    (HaMistake::BarrierWrittenLate, 142),
+    (HaMistake::BarrierIgnored, 22),
     (HaMistake::CompleteCopyDropped, 16),
     (HaMistake::NotAddedAgain, 25),
     (HaMistake::KeyNotCreatedAgain, 24),

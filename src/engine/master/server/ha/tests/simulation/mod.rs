@@ -69,6 +69,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::server::ha::leader::log_stream::STREAMS;
 use report::{Plan, Totals, Violation};
 use world::{FAULTS_MIN, OPERATIONS_MIN, World};
 
@@ -81,8 +82,10 @@ fn run(seed: u64) -> Result<World, Violation> {
 }
 
 fn run_plan(seed: u64, plan: Plan) -> Result<World, Violation> {
+    STREAMS.set(0);
     let mut world = World::new(seed, plan);
     world.run()?;
+    world.totals.log_streams = STREAMS.take();
     Ok(world)
 }
 
@@ -154,6 +157,7 @@ fn no_acknowledged_put_is_lost_by_a_failover() {
     println!("{totals:#?}");
     // A single run may have no data directories.
     if totals.runs > 10 {
+        assert!(totals.log_streams > 0 && totals.kept_promotions > 0, "{totals:?}");
         assert!(totals.elections > 0 && totals.puts > 0 && totals.reads > 0 && totals.reopened > 0, "{totals:?}");
         assert!(totals.record_writes > totals.runs && totals.record_reads > totals.runs, "{totals:?}");
     }

@@ -119,6 +119,7 @@ impl World {
         let before = self.etcd.revision();
         let mut outcome = TxnOutcome::Done(0);
         let mut lease = None;
+        let mut offers = Vec::new();
         match &request {
             EtcdRequest::Grant => lease = Some(self.etcd.grant(expires)),
             EtcdRequest::Renew(id) => lease = self.etcd.renew(*id, expires).then_some(*id),
@@ -136,6 +137,7 @@ impl World {
                 let is_other = txn.address != format!("node-{node}:{RPC_PORT}");
                 self.totals.recreations += u64::from(is_other && matches!(outcome, TxnOutcome::Done(_)));
             }
+            EtcdRequest::Offer(txn) => offers = self.etcd.offer(txn),
             EtcdRequest::WriteSync(txn) => outcome = self.etcd.write_sync(txn),
             EtcdRequest::DeleteKey(txn) => {
                 outcome = self.etcd.delete_key(txn);
@@ -148,7 +150,7 @@ impl World {
             self.notify_watches();
         }
         if is_answered {
-            let reply = Box::new(EtcdReply { outcome, lease, seen: Some(seen) });
+            let reply = Box::new(EtcdReply { outcome, lease, seen: Some(seen), offers });
             let delay = self.delay() + self.rng.below(self.plan.slow_etcd) as u64;
             self.after(delay, Event::EtcdReply { node, number, reply });
         }

@@ -167,6 +167,8 @@ pub(super) struct Totals {
     pub failed_hand_overs: BTreeMap<String, u64>,
     /// Elections of a copy that may have lacked changes.
     pub lossy_promotions: u64,
+    /// Those that kept objects.
+    pub kept_promotions: u64,
     /// Copies that were replaced when their leader ended, before it could list the new ones.
     pub unlisted_copies: u64,
     /// Times at which an operator had to delete the sync record.
@@ -178,6 +180,8 @@ pub(super) struct Totals {
     pub recreations: u64,
     pub fast_paths: u64,
     pub reopened: u64,
+    /// Standbys that received changes from the log of the leader's data directory.
+    pub log_streams: u64,
     pub faults: BTreeMap<String, u64>,
     /// Faults that had an effect while a node was at a stage: at this node itself, or at another
     /// one.
@@ -205,6 +209,7 @@ impl Totals {
         self.etcd_writes += other.etcd_writes;
         self.hand_overs += other.hand_overs;
         self.lossy_promotions += other.lossy_promotions;
+        self.kept_promotions += other.kept_promotions;
         self.unlisted_copies += other.unlisted_copies;
         self.operator_recoveries += other.operator_recoveries;
         for (sums, counts) in [
@@ -217,6 +222,7 @@ impl Totals {
         self.recreations += other.recreations;
         self.fast_paths += other.fast_paths;
         self.reopened += other.reopened;
+        self.log_streams += other.log_streams;
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;
         }

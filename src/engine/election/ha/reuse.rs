@@ -1,0 +1,129 @@
+//! Which freed memory a leader may use again, so that a copy that is not in sync can prove that its
+//! objects still have their memory.
+//!
+//! A copy in the sync record has each change that freed memory before that memory is used again. A
+//! copy outside of it may lack such a change: its objects may have other objects' bytes. So when a
+//! standby leaves the record, the record states a barrier: no change after it has had an effect
+//! that such a copy must know. Before the first such effect, the leader removes the barrier from
+//! the record. If the leader is lost earlier, a copy that is not older than the barrier keeps its
+//! objects. The leader writes the record once more for each standby that leaves.
+
+use crate::ha::planted::{HaMistake, is_planted};
+
+/// The barrier of a leader.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReuseBarrier {
+    /// The highest change up to which freed memory was given back, or responses were sent.
+    passed: u64,
+    /// The barrier in the sync record. `None`: the record has none.
+    recorded: Option<u64>,
+    /// The barrier in a record whose write has no result yet.
+    writing: Option<u64>,
+    /// Something waits for the removal of the barrier.
+    is_awaited: bool,
+}
+
+impl ReuseBarrier {
+    /// The barrier of a leader whose state contained changes up to `applied` when it was elected.
+    /// The memory that they freed is available at once.
+    pub(super) fn new(applied: u64) -> ReuseBarrier {
+        ReuseBarrier { passed: applied, ..ReuseBarrier::default() }
+    }
+
+    /// Memory that a later change freed is not used again, and responses to later changes after
+    /// which a client overwrites or misses something are not sent. `None`: no limit.
+    pub(super) fn limit(&self) -> Option<u64> {
+        let limit = [self.recorded, self.writing].into_iter().flatten().min();
+        limit.filter(|_| !is_planted(HaMistake::BarrierWrittenLate))
+    }
+
+    /// The last change whose freed memory may be used again, if the required standbys have
+    /// everything up to `replicated`.
+    pub(super) fn pass(&mut self, replicated: u64) -> u64 {
+        let reusable = self.limit().map_or(replicated, |limit| replicated.min(limit));
+        self.passed = self.passed.max(reusable);
+        reusable
+    }
+
+    /// Something waits for the removal of the barrier.
+    pub(super) fn await_removal(&mut self) {
+        self.is_awaited = self.limit().is_some();
+    }
+
+    /// Whether the record must be written to remove the barrier.
+    pub(super) fn must_remove(&self) -> bool {
+        self.is_awaited
+    }
+
+    /// The barrier in the sync record.
+    pub(super) fn recorded(&self) -> Option<u64> {
+        self.recorded
+    }
+
+    /// The barrier of the next record. `is_shorter`: it lists fewer standbys. The required standbys
+    /// have all changes up to `replicated`.
+    pub(super) fn next(&self, is_shorter: bool, replicated: u64) -> Option<u64> {
+        if self.is_awaited {
+            None
+        } else if is_shorter {
+            Some(self.passed.max(self.limit().map_or(replicated, |limit| replicated.min(limit))))
+        } else {
+            self.recorded
+        }
+    }
+
+    /// A record with this barrier is being written.
+    pub(super) fn begin_write(&mut self, barrier: Option<u64>) {
+        self.writing = [self.writing, barrier].into_iter().flatten().min();
+    }
+
+    /// The record has this barrier, and no earlier write can still succeed.
+    pub(super) fn set_recorded(&mut self, barrier: Option<u64>) {
+        self.recorded = barrier;
+        self.writing = None;
+        self.is_awaited &= barrier.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_was_freed_after_the_barrier_is_not_used_until_a_record_without_it_is_written() {
+        let mut barrier = ReuseBarrier::new(100);
+        assert_eq!((barrier.next(false, 0), barrier.pass(110)), (None, 110), "no standby has left");
+        // A standby that has change 120 leaves.
+        let left = barrier.next(true, 120);
+        assert_eq!(left, Some(120));
+        barrier.begin_write(left);
+        assert_eq!(barrier.pass(500), 120, "the write may succeed");
+        barrier.set_recorded(left);
+        assert_eq!((barrier.pass(500), barrier.must_remove()), (120, false));
+        barrier.await_removal();
+        assert!(barrier.must_remove() && barrier.next(false, 500).is_none());
+        barrier.begin_write(None);
+        assert_eq!(barrier.pass(500), 120, "the write may have failed");
+        barrier.set_recorded(None);
+        assert_eq!((barrier.pass(500), barrier.must_remove()), (500, false));
+        assert_eq!(barrier.next(true, 400), Some(500), "change 500 has had its effect");
+    }
+
+    #[test]
+    fn a_new_leader_has_used_the_memory_that_earlier_changes_freed() {
+        let barrier = ReuseBarrier::new(100);
+        assert_eq!(barrier.next(true, 95), Some(100), "the standby lacks the last changes before the election");
+    }
+
+    #[test]
+    fn a_barrier_whose_write_has_no_result_holds_until_another_write_succeeds() {
+        let mut barrier = ReuseBarrier::new(0);
+        barrier.begin_write(Some(7));
+        // The standby has returned, so the next record lists it.
+        assert_eq!((barrier.next(false, 9), barrier.pass(9)), (None, 7));
+        barrier.await_removal();
+        assert!(barrier.must_remove(), "the record must be written again");
+        barrier.set_recorded(None);
+        assert_eq!(barrier.pass(9), 9);
+    }
+}

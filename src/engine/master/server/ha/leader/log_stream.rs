@@ -1,0 +1,102 @@
+//! The changes that a standby lacks, read from the leader's data directory: for a standby that was
+//! away for so long that the tail of the changes does not have them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::server::ha::HaHub;
+use crate::server::ha::leader::stream_part::StreamPart;
+use crate::server::log::MasterLog;
+use mcctl_election::ha::message::Changes;
+use mcctl_journal::LiveLogReader;
+use mcctl_sys::env::{Env, ThreadWork};
+
+/// Number of parts that may wait for the connection.
+const QUEUE: usize = 16;
+/// Pause while the log has no more changes, and the tail does not have the next one.
+const PAUSE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+thread_local! {
+    /// Number of streams that this thread has begun, for the simulation.
+    pub(in crate::server::ha) static STREAMS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The thread that reads the changes.
+pub(in crate::server::ha) struct LogStream<E> {
+    env: E,
+    hub: Arc<HaHub>,
+    log: Arc<MasterLog>,
+    reader: LiveLogReader,
+    parts: mpsc::Sender<StreamPart>,
+    /// A part that waits for room in the queue.
+    unsent: Option<StreamPart>,
+}
+
+impl<E: Env> LogStream<E> {
+    /// A stream of the changes that `reader` reads from `log`, and its parts.
+    pub(crate) fn new(
+        env: E,
+        hub: Arc<HaHub>,
+        log: Arc<MasterLog>,
+        reader: LiveLogReader,
+    ) -> (LogStream<E>, mpsc::Receiver<StreamPart>) {
+        #[cfg(test)]
+        STREAMS.set(STREAMS.get() + 1);
+        let (parts, receiver) = mpsc::channel(QUEUE);
+        (LogStream { env, hub, log, reader, parts, unsent: None }, receiver)
+    }
+
+    /// The next part. `None`: the log cannot be read, so the stream ends.
+    fn next_part(&mut self) -> Option<StreamPart> {
+        let first = self.reader.next();
+        if let Some(cursor) = self.hub.tail.cursor(first - 1) {
+            return Some(StreamPart::Tail(cursor));
+        }
+        let mut changes = Vec::new();
+        match self.reader.read(&self.log.writer, |change| Changes::add(&mut changes, change)) {
+            Ok(_) => Some(StreamPart::Changes { first, changes }),
+            Err(error) => {
+                tracing::warn!(%error, "the log cannot be read for a standby, which receives a snapshot instead");
+                self.hub.is_log_unreadable.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// Sends a part. Returns false after the last one, or if the stream to the standby has ended.
+    fn send(&mut self, part: StreamPart, may_wait: bool) -> bool {
+        let is_last = matches!(part, StreamPart::Tail(_));
+        if may_wait {
+            return self.parts.blocking_send(part).is_ok() && !is_last;
+        }
+        match self.parts.try_send(part) {
+            Ok(()) => !is_last,
+            Err(TrySendError::Full(part)) => {
+                self.unsent = Some(part);
+                true
+            }
+            Err(TrySendError::Closed(_)) => false,
+        }
+    }
+}
+
+impl<E: Env> ThreadWork for LogStream<E> {
+    fn step(&mut self, may_wait: bool) -> bool {
+        if let Some(part) = self.unsent.take() {
+            return self.send(part, may_wait);
+        }
+        match self.next_part() {
+            Some(StreamPart::Changes { changes, .. }) if changes.is_empty() => {
+                self.env.pause_thread(PAUSE);
+                !self.parts.is_closed()
+            }
+            Some(part) => self.send(part, may_wait),
+            None => false,
+        }
+    }
+}
