@@ -165,11 +165,10 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             return self.discard(GatePhase::Closed);
         };
         let applied = self.copy.applied;
-        let keys = state.gauges().keys;
         let hub = self.context.hub.clone();
         let settings = self.context.settings.clone();
         let term = hub.gate.next_term();
-        let (before, missing) = self.context.shared.with_guarded(|guarded, now, _| {
+        let (before, keys, missing) = self.context.shared.with_guarded(|guarded, now, _| {
             state.counters = std::mem::take(&mut guarded.state.counters);
             state.view = view;
             if now.since(since) > READY_SLACK {
@@ -187,7 +186,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             guarded.term = term;
             guarded.log = hub.disk.as_ref().and_then(HaDisk::log);
             let following = state.take_following();
-            ((std::mem::replace(&mut guarded.state, *state), following), missing)
+            let keys = state.gauges().keys;
+            ((std::mem::replace(&mut guarded.state, *state), following), keys, missing)
         });
         self.context.drop_elsewhere(before);
         self.promotions += 1;
@@ -219,8 +219,8 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             tracing::warn!(
                 kept_objects = keys,
                 changes_known_to_be_missing = missing,
-                "this master was not in sync with the former leader, and keeps its objects: the former leader had used no memory again, \
-                 and had confirmed no removal, that this copy does not know. Later puts are lost"
+                "this master was not in sync with the former leader. It keeps its objects, because their memory was not used again, \
+                 and no removal is missing. Later puts are lost"
             );
         } else {
             tracing::warn!(
