@@ -116,14 +116,14 @@ impl MasterState {
         self.freed.bytes() > 0
     }
 
-    /// Records that a call removes or replaces a complete object.
+    /// Records that a complete object is removed, replaced or evicted.
     pub(super) fn note_removal(&mut self) {
         if let Some(records) = self.records.as_mut() {
             records.note_removal();
         }
     }
 
-    /// The last change whose response waits for the removal of the barrier
+    /// The last change after which responses wait for the removal of the barrier
     /// ([`ClosedChange::needs_barrier`]), or 0.
     pub fn last_barrier_change(&self) -> u64 {
         self.records.as_ref().map_or(0, RecordBuffer::last_barrier)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcctl::engine::etcd::{EtcdOp, EtcdTxn};
 use nix::sys::signal::Signal;
 
-use super::{ClusterMaster, HaCluster};
+use super::{ClusterMaster, HaCluster, KEYS};
 
 /// Number of objects of 1 MiB that are put while all masters are in sync, and by a leader alone.
 /// Together they do not fit into the node, so the later ones get memory of the earlier ones, which
@@ -91,4 +91,31 @@ async fn a_pause_of_a_leader_or_an_idle_standby_leaves_the_standby_in_sync() {
     cluster.standby.wait("the standby to lead", |status| status["serving"] == true);
     assert_eq!(cluster.standby.status()["member"], member);
     cluster.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs etcd: .ci/run etcd"]
+async fn a_copy_that_was_not_in_sync_keeps_its_objects_if_no_memory_was_used_again() {
+    let flag = "--when-not-in-sync=promote-after=4s";
+    let cluster = HaCluster::start_with(&[flag], &[flag]).await;
+    cluster.standby.service.signal(Signal::SIGSTOP);
+    tokio::time::sleep(OUT_OF_SYNC).await;
+    // This response waits until the record does not list the standby.
+    cluster.transfer(&["store", "put", "later", "--value", "x"]).succeeds();
+    cluster.leader.service.signal(Signal::SIGKILL);
+    cluster.standby.service.signal(Signal::SIGCONT);
+    cluster.standby.wait("the standby to lead", |status| status["serving"] == true);
+    assert_eq!(cluster.standby.status()["dropped_objects"], 0);
+    // The node registers again with its next heartbeat.
+    let is_readable = || cluster.transfer(&["store", "get", "k0"]).code == 0;
+    for _ in 0..100 {
+        if is_readable() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for nth in 0..KEYS {
+        assert_eq!(cluster.transfer(&["store", "get", &format!("k{nth}")]).succeeds(), format!("v{nth}"));
+    }
+    assert_ne!(cluster.transfer(&["store", "get", "later"]).code, 0, "its put is lost");
 }

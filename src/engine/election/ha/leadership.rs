@@ -115,8 +115,10 @@ impl Leader {
 
     /// The barrier of the next record, which lists these standbys.
     pub(super) fn next_barrier(&self, in_sync: &[MemberId]) -> Option<u64> {
-        let is_shorter = self.listed.iter().any(|id| !in_sync.contains(id));
-        self.barrier.next(is_shorter, self.replicated())
+        if !in_sync.is_empty() {
+            return None;
+        }
+        self.barrier.next_alone(!self.listed.is_empty(), self.replicated())
     }
 
     /// Whether it no longer answers requests.

@@ -63,9 +63,9 @@ pub struct SyncRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryId>,
     /// The barrier: nothing that a later change than this has freed was used again, and no later
-    /// removal, replacement, mount or unmount was acknowledged. So a copy of this history that has
-    /// this change keeps its objects in a promotion, although it may lack others. `None`: only the
-    /// listed copies can.
+    /// removal, replacement, eviction, mount or unmount has had an effect that a client has seen.
+    /// So a copy of this history that has this change keeps its objects in a promotion, although it
+    /// may lack others. `None`: only the listed copies can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_reused_since: Option<u64>,
     /// The leader has handed over: it no longer answers, and all listed copies have its last

@@ -6,7 +6,10 @@
 //! standby leaves the record, the record states a barrier: no change after it has had an effect
 //! that such a copy must know. Before the first such effect, the leader removes the barrier from
 //! the record. If the leader is lost earlier, a copy that is not older than the barrier keeps its
-//! objects. The leader writes the record once more for each standby that leaves.
+//! objects.
+//!
+//! Only a leader without a standby in sync has a barrier. Such a leader does not serve without etcd,
+//! so that it never waits for etcd to remove the barrier while it serves.
 
 use crate::ha::planted::{HaMistake, is_planted};
 
@@ -60,12 +63,12 @@ impl ReuseBarrier {
         self.recorded
     }
 
-    /// The barrier of the next record. `is_shorter`: it lists fewer standbys. The required standbys
-    /// have all changes up to `replicated`.
-    pub(super) fn next(&self, is_shorter: bool, replicated: u64) -> Option<u64> {
+    /// The barrier of the next record, which lists no standby. `has_left`: the record before lists
+    /// one. The required standbys have all changes up to `replicated`.
+    pub(super) fn next_alone(&self, has_left: bool, replicated: u64) -> Option<u64> {
         if self.is_awaited {
             None
-        } else if is_shorter {
+        } else if has_left {
             Some(self.passed.max(self.limit().map_or(replicated, |limit| replicated.min(limit))))
         } else {
             self.recorded
@@ -92,35 +95,35 @@ mod tests {
     #[test]
     fn memory_that_was_freed_after_the_barrier_is_not_used_until_a_record_without_it_is_written() {
         let mut barrier = ReuseBarrier::new(100);
-        assert_eq!((barrier.next(false, 0), barrier.pass(110)), (None, 110), "no standby has left");
+        assert_eq!((barrier.next_alone(false, 0), barrier.pass(110)), (None, 110), "no standby has left");
         // A standby that has change 120 leaves.
-        let left = barrier.next(true, 120);
+        let left = barrier.next_alone(true, 120);
         assert_eq!(left, Some(120));
         barrier.begin_write(left);
         assert_eq!(barrier.pass(500), 120, "the write may succeed");
         barrier.set_recorded(left);
         assert_eq!((barrier.pass(500), barrier.must_remove()), (120, false));
         barrier.await_removal();
-        assert!(barrier.must_remove() && barrier.next(false, 500).is_none());
+        assert!(barrier.must_remove() && barrier.next_alone(false, 500).is_none());
         barrier.begin_write(None);
         assert_eq!(barrier.pass(500), 120, "the write may have failed");
         barrier.set_recorded(None);
         assert_eq!((barrier.pass(500), barrier.must_remove()), (500, false));
-        assert_eq!(barrier.next(true, 400), Some(500), "change 500 has had its effect");
+        assert_eq!(barrier.next_alone(true, 400), Some(500), "change 500 has had its effect");
     }
 
     #[test]
     fn a_new_leader_has_used_the_memory_that_earlier_changes_freed() {
         let barrier = ReuseBarrier::new(100);
-        assert_eq!(barrier.next(true, 95), Some(100), "the standby lacks the last changes before the election");
+        assert_eq!(barrier.next_alone(true, 95), Some(100), "the standby lacks the last changes before the election");
     }
 
     #[test]
     fn a_barrier_whose_write_has_no_result_holds_until_another_write_succeeds() {
         let mut barrier = ReuseBarrier::new(0);
         barrier.begin_write(Some(7));
-        // The standby has returned, so the next record lists it.
-        assert_eq!((barrier.next(false, 9), barrier.pass(9)), (None, 7));
+        // The standby has returned, so the next record lists it, and has no barrier.
+        assert_eq!(barrier.pass(9), 7);
         barrier.await_removal();
         assert!(barrier.must_remove(), "the record must be written again");
         barrier.set_recorded(None);

@@ -641,18 +641,21 @@ fn of_two_copies_in_sync_the_one_with_more_changes_is_elected() {
 }
 
 #[test]
-fn a_barrier_is_recorded_when_a_standby_leaves_and_removed_before_memory_is_used_again() {
+fn a_barrier_is_recorded_when_the_last_standby_leaves_and_removed_before_memory_is_used_again() {
     let mut master = with_standbys(AckMode::Sync);
+    let write = |master: &mut Master, revision| {
+        let txn = sync_write(master).expect("the record changes");
+        let barrier = (txn.sync.not_reused_since, master.core.barrier());
+        master.handle(at(480), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(revision) });
+        barrier
+    };
     master.receive(3, HaMessage::Leave);
-    let txn = sync_write(&mut master).expect("it is removed");
-    assert_eq!((txn.sync.history, txn.sync.not_reused_since), (Some(HistoryId(5)), Some(0)));
-    assert_eq!(master.core.barrier(), Some(0), "also while the write has no result");
-    master.handle(at(480), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(8) });
+    assert_eq!(write(&mut master, 8), (None, None), "another standby is in sync");
+    master.receive(2, HaMessage::Leave);
+    assert_eq!(write(&mut master, 9), (Some(0), Some(0)), "also while the write has no result");
     assert!(sync_write(&mut master).is_none(), "nothing needs the memory");
     master.handle(at(490), HaEvent::BarrierReached);
-    let txn = sync_write(&mut master).expect("the barrier is removed");
-    assert_eq!((txn.sync.not_reused_since, master.core.barrier()), (None, Some(0)));
-    master.handle(at(500), HaEvent::SyncWritten { txn, outcome: TxnOutcome::Done(9) });
+    assert_eq!(write(&mut master, 10), (None, Some(0)));
     assert_eq!(master.core.barrier(), None);
 }
 

@@ -184,6 +184,7 @@ impl MasterState {
     fn evict(&mut self, round: &mut EvictionRound, at: ObjectSlot) {
         let object = &self.objects[at];
         let bytes = object.size * object.replicas().count() as u64;
+        self.note_removal();
         self.erase(at);
         round.evicted += 1;
         round.freed_bytes += bytes;

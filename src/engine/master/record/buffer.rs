@@ -15,9 +15,10 @@ pub struct RecordBuffer {
     sequence: u64,
     needs_sync: bool,
     needs_standby: bool,
-    /// A call of the change has removed or replaced an object.
+    /// The change has removed or replaced a complete object, or evicted it.
     removes: bool,
-    /// The last change for which [`ClosedChange::needs_barrier`] was set.
+    /// The last change that removes, replaces or evicts an object, or after which a client overwrites
+    /// memory ([`ClosedChange::needs_barrier`]); 0 if there was none.
     last_barrier: u64,
     repeated: Option<RepeatedCall>,
 }
@@ -52,9 +53,12 @@ pub struct ClosedChange<'a> {
     /// give the same memory to another object.
     pub needs_standby: bool,
     /// In a cluster: the sync record must have no barrier before this change, in every mode, before
-    /// its caller gets a response. A master that is promoted without the change, and keeps its
-    /// objects, would show overwritten memory, or an object that a call has removed or replaced.
-    pub needs_barrier: bool,
+    /// the caller gets a response; 0 if it may have one. This is the last change of those so far
+    /// that remove, replace or evict an object, or after which a client overwrites memory. A master
+    /// that is promoted without it, and keeps its objects, would show overwritten memory, or an
+    /// object that is no longer the key's. So the start of a put waits, too: its key may be one
+    /// that was evicted.
+    pub needs_barrier: u64,
 }
 
 impl RecordBuffer {
@@ -94,12 +98,12 @@ impl RecordBuffer {
         self.payload.add(record);
     }
 
-    /// Records that a call of the change in progress removes or replaces an object.
+    /// Records that the change in progress removes, replaces or evicts a complete object.
     pub(crate) fn note_removal(&mut self) {
         self.removes = true;
     }
 
-    /// The last change for which [`ClosedChange::needs_barrier`] was set, or 0.
+    /// The last change of those that [`ClosedChange::needs_barrier`] describes, or 0.
     pub(crate) fn last_barrier(&self) -> u64 {
         self.last_barrier
     }
@@ -146,16 +150,16 @@ impl RecordBuffer {
         if self.is_empty() {
             return None;
         }
+        if self.needs_sync || self.removes {
+            self.last_barrier = self.sequence;
+        }
         let change = ClosedChange {
             sequence: self.sequence,
             payload: self.payload.bytes(),
             needs_sync: self.needs_sync,
             needs_standby: self.needs_standby,
-            needs_barrier: self.needs_sync || self.removes,
+            needs_barrier: if self.needs_standby { self.last_barrier } else { 0 },
         };
-        if change.needs_barrier {
-            self.last_barrier = self.sequence;
-        }
         let result = write(change);
         // A batch may have made the buffer large.
         self.payload.clear(PAYLOAD_KEPT);

@@ -204,7 +204,7 @@ impl HaHub {
             self.tail.append(change.sequence, change.payload);
             let needs_sync = log.map_or(0, |log| log.append_own(&change, now));
             let needs_standby = if change.needs_standby { change.sequence } else { 0 };
-            let needs_barrier = if change.needs_barrier { change.sequence } else { 0 };
+            let needs_barrier = change.needs_barrier;
             Receipt { term, last: change.sequence, needs_sync, needs_standby, needs_barrier }
         });
         let mut receipt = closed.unwrap_or(Receipt { term, ..Receipt::default() });

@@ -143,6 +143,13 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.known.insert(standby, KnownStandby { rpc: hello.rpc, peer, metadata: hello.metadata });
         let address = self.standby_address(standby);
         match welcome.start {
+            StreamStart::Changes if matches!(source, StreamSource::Parts(_)) => {
+                tracing::info!(
+                    id = %standby,
+                    change = hello.applied,
+                    "standby {address} follows from its last change: it first receives the changes from the log on disk"
+                );
+            }
             StreamStart::Changes => {
                 tracing::info!(id = %standby, change = hello.applied, "standby {address} follows from its last change");
             }
