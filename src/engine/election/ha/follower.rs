@@ -46,14 +46,17 @@ impl HaCore {
     /// Handles the end of the leader's process. Without this standby's acknowledgements, the leader
     /// could not have acknowledged a change, even if it were alive.
     fn revoke_ended_leader(&mut self, leader: MemberId) {
-        let Some(key) = self.seen.as_ref().and_then(|seen| seen.leader.as_ref()) else { return };
-        if !self.sync_record().is_some_and(|sync| sync.leader == leader && sync.rpc == key.address) {
-            return;
-        }
-        // A key that this standby keeps for the leader is deleted once the standby is no longer
-        // bound to the leader.
-        if Some(key.lease) != self.lease.id {
-            self.actions.push(HaAction::RevokeLease(key.lease, RevokeReason::LeaderEnded));
+        let key = self.seen.as_ref().and_then(|seen| seen.leader.as_ref());
+        let Some(sync) = self.sync_record().filter(|sync| sync.leader == leader) else { return };
+        match key {
+            Some(key) if key.address != sync.rpc => return,
+            // A key that this standby keeps for the leader is deleted once the standby is no longer
+            // bound to the leader.
+            Some(key) if Some(key.lease) != self.lease.id => {
+                self.actions.push(HaAction::RevokeLease(key.lease, RevokeReason::LeaderEnded));
+            }
+            // Another standby may have revoked the lease already.
+            Some(_) | None => {}
         }
         if let RoleState::Standby(follower) = &mut self.role {
             follower.promised_until = Mono::ZERO;

@@ -80,6 +80,14 @@ impl ReuseBarrier {
         self.writing = [self.writing, barrier].into_iter().flatten().min();
     }
 
+    /// The record that was read has this barrier, and this leader has not written it. An older
+    /// barrier than the last one must be removed: etcd has returned to earlier data.
+    pub(super) fn adopt(&mut self, barrier: Option<u64>) {
+        let is_older = barrier.is_some_and(|barrier| self.recorded.is_none_or(|before| barrier < before));
+        self.set_recorded(barrier);
+        self.is_awaited |= is_older;
+    }
+
     /// The record has this barrier, and no earlier write can still succeed.
     pub(super) fn set_recorded(&mut self, barrier: Option<u64>) {
         self.recorded = barrier;
@@ -110,6 +118,16 @@ mod tests {
         barrier.set_recorded(None);
         assert_eq!((barrier.pass(500), barrier.must_remove()), (500, false));
         assert_eq!(barrier.next_alone(true, 400), Some(500), "change 500 has had its effect");
+    }
+
+    #[test]
+    fn an_older_barrier_that_returns_with_earlier_data_of_etcd_is_removed() {
+        for (recorded, returned, is_removed) in [(None, 7, true), (Some(9), 7, true), (Some(7), 7, false)] {
+            let mut barrier = ReuseBarrier::new(0);
+            barrier.set_recorded(recorded);
+            barrier.adopt(Some(returned));
+            assert_eq!(barrier.must_remove(), is_removed, "{recorded:?}");
+        }
     }
 
     #[test]

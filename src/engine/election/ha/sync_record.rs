@@ -172,7 +172,7 @@ impl HaCore {
                 // succeeded.
                 leader.sync_revision = *revision;
                 leader.listed.clone_from(&sync.in_sync);
-                leader.barrier.set_recorded(sync.not_reused_since);
+                leader.barrier.adopt(sync.not_reused_since);
                 leader.must_write = true;
                 sync.in_sync.iter().for_each(|id| leader.replicas.require(now, *id));
             }

@@ -671,3 +671,18 @@ fn only_a_copy_of_the_same_history_that_is_not_older_than_the_barrier_is_proven(
     assert!(proven(&listed, None, 0), "a leader waits for it before it uses memory again");
     assert!(!proven(&SyncRecord { history: None, ..listed }, own, 9), "an earlier release may not");
 }
+
+#[test]
+fn a_standby_whose_leader_has_ended_is_not_bound_although_another_one_has_revoked_the_lease() {
+    let list = SyncRecord { in_sync: vec![MemberId(1)], ..SyncRecord::alone(&member(2), 9) };
+    let mut master = started(HaConfig::default(), Some(list.clone()), key("host-2:1", 2));
+    master.handle(at(405), HaEvent::StreamOpened { leader: MemberId(2), is_replacing: false });
+    master.handle(at(406), HaEvent::Applied { last: 9 });
+    let promise = Duration::from_millis(1500);
+    master.receive(2, HaMessage::Ping { stamp: 0, promise, last: 9 });
+    let seen = Observation { revision: 6, leader: None, sync: Some((list, 5)) };
+    master.handle(at(480), HaEvent::Observed { sent: at(475), seen });
+    master.take_actions();
+    master.handle(at(490), HaEvent::StreamClosed { process_gone: true });
+    assert!(master.take_actions().contains(&HaAction::Prepare { lossy: false }));
+}

@@ -10,6 +10,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::SnapshotStep;
 use crate::planted::{PlantedMistake, is_planted};
@@ -35,6 +36,8 @@ pub(super) struct MasterLog {
     log: CommitLog,
     /// The format of snapshots.
     pub format: DataFormat,
+    /// A standby could not be sent changes from this log, so it is not tried again.
+    pub is_unreadable: AtomicBool,
 }
 
 impl Deref for MasterLog {
@@ -57,7 +60,11 @@ impl MasterLog {
     /// before.
     pub(super) fn new(data: MasterData, writer: LogWriter, found: &FoundData, now: Mono) -> MasterLog {
         let MasterData { dir, options, format } = data;
-        MasterLog { log: CommitLog::new(dir, writer, options, SUBJECT, found, now), format }
+        MasterLog {
+            log: CommitLog::new(dir, writer, options, SUBJECT, found, now),
+            format,
+            is_unreadable: AtomicBool::new(false),
+        }
     }
 
     /// Appends the change that the state has made since it was locked, if there is one. For use

@@ -80,9 +80,6 @@ pub(in crate::server) struct HaHub {
     /// that counts suspended time, in nanoseconds.
     ran_at: AtomicU64,
     running_since: AtomicU64,
-    /// A standby could not be sent changes from the log of the data directory. From then on, a
-    /// snapshot is sent instead.
-    is_log_unreadable: AtomicBool,
     /// The process is about to end, so it does not follow another leader.
     is_ending: AtomicBool,
     /// The state of the core after its last event, for the simulation.
@@ -113,7 +110,6 @@ impl HaHub {
             commands,
             ran_at: AtomicU64::new(0),
             running_since: AtomicU64::new(0),
-            is_log_unreadable: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             #[cfg(test)]
             probe: Mutex::default(),

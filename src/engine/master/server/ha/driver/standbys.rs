@@ -93,7 +93,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     fn begin_log(&mut self, next: u64) -> Option<StreamSource> {
         let hub = &self.context.hub;
         let log = hub.disk.as_ref().and_then(HaDisk::log)?;
-        if hub.is_log_unreadable.load(Ordering::Relaxed) {
+        if log.is_unreadable.load(Ordering::Relaxed) {
             return None;
         }
         match log.writer.reader(next) {

@@ -62,7 +62,7 @@ impl<E: Env> LogStream<E> {
             Ok(_) => Some(StreamPart::Changes { first, changes }),
             Err(error) => {
                 tracing::warn!(%error, "the log cannot be read for a standby, which receives a snapshot instead");
-                self.hub.is_log_unreadable.store(true, Ordering::Relaxed);
+                self.log.is_unreadable.store(true, Ordering::Relaxed);
                 None
             }
         }
