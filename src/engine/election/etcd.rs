@@ -119,11 +119,13 @@ impl ElectionBackend for EtcdElection {
 
     async fn offer(&self, txn: &OfferTxn) -> Result<Vec<(MemberId, CandidateOffer)>, ElectionError> {
         let key = |id: MemberId| format!("{}{id}", self.offers);
-        let value = serde_json::to_vec(&txn.offer).expect("an offer is valid JSON");
-        let mut success = vec![EtcdOp::Put { key: key(txn.candidate), value, lease: txn.lease }];
-        success.extend(txn.others.iter().map(|id| EtcdOp::Get(key(*id))));
+        let mut success: Vec<EtcdOp> = txn.others.iter().map(|id| EtcdOp::Get(key(*id))).collect();
+        if let Some(offer) = &txn.offer {
+            let value = serde_json::to_vec(offer).expect("an offer is valid JSON");
+            success.push(EtcdOp::Put { key: key(txn.candidate), value, lease: txn.lease });
+        }
         let read = self.client.txn(&EtcdTxn { success, ..EtcdTxn::default() }).await.map_err(unavailable)?;
-        let pairs = read.reads.iter().skip(1).map(|pairs| pairs.first());
+        let pairs = read.reads.iter().map(|pairs| pairs.first());
         let offers = txn.others.iter().zip(pairs).filter_map(|(id, pair)| {
             // An offer that cannot be read does not count.
             Some((*id, serde_json::from_slice(&pair?.value).ok()?))

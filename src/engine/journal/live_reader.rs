@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::{Corruption, JournalError};
-use crate::frame;
+use crate::frame::{self, FRAME_HEADER_BYTES};
 use crate::header::{FILE_HEADER_BYTES, FileHeader, FileKind};
 use crate::names;
 use crate::storage::{JournalFile, StorageOperation, read_full};
@@ -30,9 +30,9 @@ pub(super) struct LiveLogFile {
 }
 
 impl LiveLogReader {
-    /// A reader of the frames from number `next` on, which begins with the first of `files`.
-    pub(super) fn new(files: VecDeque<LiveLogFile>, next: u64) -> LiveLogReader {
-        LiveLogReader { files, offset: FILE_HEADER_BYTES as u64, next }
+    /// A reader of the frames from number `next` on. Its first read opens the files.
+    pub fn new(next: u64) -> LiveLogReader {
+        LiveLogReader { files: VecDeque::new(), offset: FILE_HEADER_BYTES as u64, next }
     }
 
     /// The sequence number of the next frame.
@@ -41,11 +41,12 @@ impl LiveLogReader {
     }
 
     /// Passes the payloads of the next frames of this writer's log to `visit`: about 256 KiB, or
-    /// fewer at the end. Returns their number; 0 if the kernel has not accepted another frame.
+    /// fewer at the end. Returns their number; 0 if the kernel has not accepted another frame, and
+    /// `None` if the log does not have the next frame, or no longer: a snapshot has replaced it.
     ///
     /// # Errors
     /// A frame is damaged or missing, or the disk reports an error.
-    pub fn read(&mut self, writer: &LogWriter, mut visit: impl FnMut(&[u8])) -> Result<u64, JournalError> {
+    pub fn read(&mut self, writer: &LogWriter, mut visit: impl FnMut(&[u8])) -> Result<Option<u64>, JournalError> {
         let mut count = 0;
         let mut bytes = Vec::new();
         // Frames up to this one are in their files.
@@ -54,9 +55,12 @@ impl LiveLogReader {
         let mut has_listed = false;
         while count == 0 && self.next <= flushed {
             let Some(file) = self.files.front() else {
-                let missing = Corruption::Gap { expected: self.next, found: flushed };
-                let files = writer.open_files_from(self.next)?.filter(|_| !has_listed);
-                self.files = files.ok_or_else(|| JournalError::corrupt(&writer.current_file(), 0, missing))?;
+                if has_listed {
+                    let missing = Corruption::Gap { expected: self.next, found: flushed };
+                    return Err(JournalError::corrupt(&writer.current_file(), 0, missing));
+                }
+                let Some(files) = writer.open_files_from(self.next)? else { return Ok(None) };
+                self.files = files;
                 self.offset = FILE_HEADER_BYTES as u64;
                 has_listed = true;
                 continue;
@@ -85,7 +89,8 @@ impl LiveLogReader {
                 continue;
             }
             // No complete frame was read: it is longer, or the file ends.
-            match frame::size(&bytes).filter(|size| *size > found && found == wanted) {
+            let longest = FRAME_HEADER_BYTES + writer.payload_bytes_max();
+            match frame::size(&bytes).filter(|size| *size > found && found == wanted && *size <= longest) {
                 Some(size) => wanted = size,
                 None => {
                     self.files.pop_front();
@@ -93,7 +98,7 @@ impl LiveLogReader {
                 }
             }
         }
-        Ok(count)
+        Ok(Some(count))
     }
 }
 

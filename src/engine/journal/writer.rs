@@ -12,20 +12,20 @@
 mod room;
 
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::{io, mem};
 
 use crate::error::JournalError;
 use crate::flushed_mark::FlushedMark;
 use crate::frame::{self, FRAME_HEADER_BYTES};
 use crate::header::{FILE_HEADER_BYTES, FileHeader};
-use crate::live_reader::{LiveLogFile, LiveLogReader};
+use crate::live_reader::LiveLogFile;
 use crate::log_file::{KnownLogFile, LogFile, files_up_to};
 use crate::log_files::LogFiles;
 use crate::names;
 use crate::planted::{JournalMistake, is_planted};
-use crate::storage::{JournalStorage, StorageOperation};
+use crate::storage::{JournalFile, JournalStorage, StorageOperation};
 use mcctl_base::Unix;
 use mcctl_base::size::LOG_FILE_BYTES;
 
@@ -321,37 +321,38 @@ impl LogWriter {
         Ok(())
     }
 
-    /// A reader of the frames from number `next` on. `None`: the log of this process does not have
-    /// that frame, or no longer.
-    ///
-    /// # Errors
-    /// A file cannot be opened, for example because it is being removed.
-    pub fn reader(&self, next: u64) -> Result<Option<LiveLogReader>, JournalError> {
-        Ok(self.open_files_from(next)?.map(|files| LiveLogReader::new(files, next)))
+    /// Whether the log of this process has the frame `next`, or will have it next.
+    pub fn has(&self, next: u64) -> bool {
+        self.files_from(next).is_some()
     }
 
-    /// Opens the file with the frame `next`, and the files after it. The files of earlier processes
-    /// do not count: they may have frames that this log does not continue.
-    pub(super) fn open_files_from(&self, next: u64) -> Result<Option<VecDeque<LiveLogFile>>, JournalError> {
-        let (mut known, current) = {
-            let files = lock(&self.files);
-            let current = KnownLogFile { number: files.current.number, first: files.current.first };
-            let known: Vec<KnownLogFile> = files.older.iter().copied().chain([current]).collect();
-            (known, files.current.file.clone())
-        };
+    /// The file with the frame `next`, the files after it, and the last one's handle. The files of
+    /// earlier processes do not count: they may have frames that this log does not continue.
+    fn files_from(&self, next: u64) -> Option<(Vec<KnownLogFile>, Arc<dyn JournalFile>)> {
+        let files = lock(&self.files);
+        let current = KnownLogFile { number: files.current.number, first: files.current.first };
+        let mut known: Vec<KnownLogFile> = files.older.iter().copied().chain([current]).collect();
         known.retain(|file| file.number >= self.header.number);
-        let Some(first) = known.iter().rposition(|file| file.first.is_some_and(|first| first <= next)) else {
-            return Ok(None);
-        };
+        let first = known.iter().rposition(|file| file.first.is_some_and(|first| first <= next))?;
+        Some((known.split_off(first), files.current.file.clone()))
+    }
+
+    /// Opens these files. `None`: the log does not have the frame, or a file was removed.
+    pub(super) fn open_files_from(&self, next: u64) -> Result<Option<VecDeque<LiveLogFile>>, JournalError> {
+        let Some((known, current)) = self.files_from(next) else { return Ok(None) };
         let newest = known.last().map_or(0, |file| file.number);
-        let open = |file: &KnownLogFile| {
-            let name = names::log_name(file.number);
-            let failed = JournalError::storage(StorageOperation::Open, &name, None);
-            let opened =
-                if file.number == newest { current.clone() } else { self.storage.open(&name).map_err(failed)? };
-            Ok(LiveLogFile { number: file.number, file: opened })
-        };
-        known[first..].iter().map(open).collect::<Result<_, JournalError>>().map(Some)
+        let mut opened = VecDeque::new();
+        for KnownLogFile { number, .. } in known {
+            let name = names::log_name(number);
+            let file = match self.storage.open(&name) {
+                _ if number == newest => current.clone(),
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(JournalError::storage(StorageOperation::Open, &name, None)(error)),
+            };
+            opened.push_back(LiveLogFile { number, file });
+        }
+        Ok(Some(opened))
     }
 
     /// The name of the file that is written.

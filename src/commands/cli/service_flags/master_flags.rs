@@ -218,7 +218,7 @@ const HA_FLAGS: &[FlagSpec] = &[
         ValueKind::Text,
         "promote-after=90s",
         "If no master leads and this one may lack acknowledged keys: wait for one that has them all, or promote-after=TIME, which drops all \
-         objects: their memory may belong to others",
+         objects unless the record in etcd proves that their memory was not used again",
     ).value("MODE"),
     flag("pod_name", "Pod to label as leader").no_effect(ONLY_PODS),
     flag("pod_namespace", "Pod namespace").no_effect(ONLY_PODS),

@@ -93,7 +93,8 @@ impl HaCore {
         self.sync_record().is_none() && is_absence_short && !is_planted(HaMistake::KeyOverwritten)
     }
 
-    /// Follows another master that was elected. A copy without its objects cannot be used for that.
+    /// Follows another master that was elected. A copy that may lack changes cannot be used for
+    /// that.
     fn give_up(&mut self) {
         let RoleState::Standby(follower) = &self.role else { return };
         match follower.step {
@@ -104,9 +105,9 @@ impl HaCore {
         }
     }
 
-    /// Continues to follow with the copy that was to be made ready, if it has its objects. Connects
-    /// to the leader again: until then, the leader does not wait for a standby whose hand-over it
-    /// has cancelled.
+    /// Continues to follow with the copy that was to be made ready, if it lacks no changes.
+    /// Connects to the leader again: until then, the leader does not wait for a standby whose
+    /// hand-over it has cancelled.
     pub(super) fn resume(&mut self) {
         let RoleState::Standby(follower) = &mut self.role else { return };
         if !follower.step.is_lossy() {

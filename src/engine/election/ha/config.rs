@@ -21,7 +21,7 @@ pub enum AckMode {
 pub enum NotInSyncPolicy {
     /// It waits for a master that is in sync.
     Wait,
-    /// It is promoted after this time, and drops all objects.
+    /// It is promoted after this time, and drops the objects that are not proven.
     PromoteAfter(Duration),
 }
 

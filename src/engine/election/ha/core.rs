@@ -61,6 +61,11 @@ impl HaCore {
             }
         }
         self.apply(now, event);
+        if let RoleState::Leader(leader) = &mut self.role {
+            // From now on, responses to these changes may be sent.
+            let replicated = leader.replicated();
+            leader.barrier.advance(replicated);
+        }
         gate.publish(self.limits());
         self.require_joining(now, gate);
         self.actions.drain(..)
@@ -109,7 +114,7 @@ impl HaCore {
             HaEvent::StandbyConnected { id, applied } => self.connect_standby(now, id, applied),
             HaEvent::StandbyDisconnected { id } => self.disconnect_standby(id),
             HaEvent::StepDown { is_ending } => self.step_down(now, is_ending),
-            HaEvent::BarrierReached => self.remove_barrier(),
+            HaEvent::BarrierRemovalNeeded => self.remove_barrier(),
             HaEvent::ChangesHeld { last } => self.ask_to_take_over(now, last),
         }
     }
@@ -145,7 +150,9 @@ impl HaCore {
     fn require_joining(&mut self, now: Mono, gate: &impl ResponseGate) {
         let RoleState::Leader(leader) = &mut self.role else { return };
         if leader.replicas.has_new_joining() {
-            leader.replicas.require_from(gate.appended_before_publish());
+            let appended = gate.appended_before_publish();
+            leader.barrier.advance(appended);
+            leader.replicas.require_from(appended);
             self.write_sync_record(now);
         }
     }

@@ -71,7 +71,7 @@ pub enum HaEvent {
     /// [`ReportHandOver`](super::HaAction::ReportHandOver).
     StepDown { is_ending: bool },
     /// Leader: something waits for the removal of the barrier from the sync record.
-    BarrierReached,
+    BarrierRemovalNeeded,
     /// Leader: changes are held, and the last change is number `last`: the result of
     /// [`HoldChanges`](super::HaAction::HoldChanges).
     ChangesHeld { last: u64 },

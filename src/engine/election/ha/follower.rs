@@ -12,6 +12,7 @@ impl HaCore {
     pub(super) fn open_stream(&mut self, leader: MemberId, is_replacing: bool) {
         if let RoleState::Standby(follower) = &mut self.role {
             follower.stream = Some(leader);
+            follower.ended_leader = None;
             follower.is_replacing = is_replacing;
             follower.is_original = false;
             follower.take_over = None;
@@ -37,19 +38,27 @@ impl HaCore {
         let Some(leader) = follower.stream.take() else { return };
         follower.take_over = None;
         follower.is_replacing = false;
-        if process_gone && self.config.ack == AckMode::Sync && self.is_electable() {
-            self.revoke_ended_leader(leader);
-        }
+        let view = self.seen.as_ref().and_then(|seen| seen.leader.as_ref()).map_or(0, |key| key.view);
+        follower.ended_leader = process_gone.then_some((leader, view));
+        self.revoke_ended_leader();
         self.request_observation(now);
     }
 
-    /// Handles the end of the leader's process. Without this standby's acknowledgements, the leader
-    /// could not have acknowledged a change, even if it were alive.
-    fn revoke_ended_leader(&mut self, leader: MemberId) {
+    /// Handles the end of the leader's process, once the records show that this copy is in sync.
+    /// Without this standby's acknowledgements, the leader could not have acknowledged a change,
+    /// even if it were alive.
+    fn revoke_ended_leader(&mut self) {
+        let RoleState::Standby(follower) = &self.role else { return };
+        let ended = follower.ended_leader.filter(|_| self.config.ack == AckMode::Sync);
+        let Some((leader, view)) = ended else { return };
+        if !self.is_electable() {
+            return;
+        }
         let key = self.seen.as_ref().and_then(|seen| seen.leader.as_ref());
         let Some(sync) = self.sync_record().filter(|sync| sync.leader == leader) else { return };
         match key {
-            Some(key) if key.address != sync.rpc => return,
+            // Its next process may lead with the same copy.
+            Some(key) if key.address != sync.rpc || key.view != view => return,
             // A key that this standby keeps for the leader is deleted once the standby is no longer
             // bound to the leader.
             Some(key) if Some(key.lease) != self.lease.id => {
@@ -60,6 +69,7 @@ impl HaCore {
         }
         if let RoleState::Standby(follower) = &mut self.role {
             follower.promised_until = Mono::ZERO;
+            follower.ended_leader = None;
         }
     }
 
@@ -147,6 +157,7 @@ impl HaCore {
     pub(super) fn compare_followed_records(&mut self, now: Mono, sent: Mono) {
         self.choose_leader(sent);
         self.note_absence(now);
+        self.revoke_ended_leader();
         if self.is_leader_unknown() {
             return self.discard(DiscardReason::UnknownLeader);
         }

@@ -16,6 +16,8 @@ const PREPARATION_STUCK: Duration = Duration::from_secs(30);
 pub(super) struct Follower {
     pub following: Option<MemberInfo>,
     pub stream: Option<MemberId>,
+    /// The leader whose stream was the last one, if its process has ended, and its view.
+    pub ended_leader: Option<(MemberId, u64)>,
     /// The last change of the leader that the copy contains.
     pub applied: u64,
     /// The stream belongs to another copy, which will replace this one. Changes of this one are not

@@ -22,6 +22,10 @@
 //! standby becomes required before the sync record lists it, and stays required until a record
 //! without it is written. So each listed standby has everything that was acknowledged.
 //!
+//! When the last standby leaves the record, the leader writes a barrier to it. A copy that is not
+//! older than the barrier keeps its objects if it is promoted without being in sync: see `reuse`.
+//! Before an election, the candidates in sync compare their last changes: see `offers`.
+//!
 //! The fast path revokes the lease of a leader whose stream was closed and whose port refuses
 //! connections. A firewall that rejects connections has the same effect. The leader is then alive,
 //! and may answer reads until it finds its key deleted. It cannot acknowledge changes, because they

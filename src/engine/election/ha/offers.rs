@@ -21,13 +21,15 @@ const YIELD_MAX: Duration = Duration::from_millis(500);
 /// Time between two reads of the offers.
 const OFFER_PAUSE: Duration = Duration::from_millis(5);
 
-/// Stores this candidate's offer, and reads those of others, in one transaction.
+/// Stores this candidate's offer, and reads those of others, in one transaction. The first one of
+/// an election stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferTxn {
     pub candidate: MemberId,
     /// The candidate's lease, with which the offer ends.
     pub lease: i64,
-    pub offer: CandidateOffer,
+    /// `None`: it is stored.
+    pub offer: Option<CandidateOffer>,
     /// The candidates whose offers are read.
     pub others: Vec<MemberId>,
 }
@@ -48,13 +50,21 @@ pub(super) struct KnownOffers {
     since: Mono,
     requested: Option<Mono>,
     next: Mono,
+    is_stored: bool,
     /// The last change of each other candidate.
     applied: BTreeMap<MemberId, u64>,
 }
 
 impl KnownOffers {
     fn new(now: Mono, sync_revision: u64) -> KnownOffers {
-        KnownOffers { sync_revision, since: now, requested: None, next: now, applied: BTreeMap::new() }
+        KnownOffers {
+            sync_revision,
+            since: now,
+            requested: None,
+            next: now,
+            is_stored: false,
+            applied: BTreeMap::new(),
+        }
     }
 
     /// How long a candidate with this last change waits, from the beginning.
@@ -68,9 +78,10 @@ impl KnownOffers {
         }
     }
 
-    /// The time at which the candidate acts next.
-    pub(super) fn next_timeout(&self) -> Mono {
-        self.requested.map_or(self.next, |sent| sent + REQUEST_TIMEOUT).min(self.since + YIELD_MAX)
+    /// The times at which the candidate acts.
+    pub(super) fn timeouts(&self) -> [Mono; 3] {
+        let request = self.requested.map_or(self.next, |sent| sent + REQUEST_TIMEOUT);
+        [request, self.since + OFFERS_MAX, self.since + YIELD_MAX]
     }
 }
 
@@ -99,7 +110,7 @@ impl HaCore {
         let is_requested = offers.requested.is_some_and(|sent| now.since(sent) < REQUEST_TIMEOUT);
         if now >= offers.next && !is_requested {
             offers.requested = Some(now);
-            let offer = CandidateOffer { applied, sync_revision: revision };
+            let offer = (!offers.is_stored).then_some(CandidateOffer { applied, sync_revision: revision });
             self.actions.push(HaAction::Offer(OfferTxn { candidate: me, lease, offer, others }));
         }
         false
@@ -111,6 +122,7 @@ impl HaCore {
         let Some(offers) = &mut follower.offers else { return };
         offers.requested = None;
         offers.next = now + OFFER_PAUSE;
+        offers.is_stored |= found.is_some();
         let current = found.into_iter().flatten().filter(|(_, offer)| offer.sync_revision == offers.sync_revision);
         offers.applied.extend(current.map(|(id, offer)| (*id, offer.applied)));
     }

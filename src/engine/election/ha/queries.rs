@@ -114,7 +114,7 @@ impl HaCore {
     pub fn reusable(&mut self, appended: u64) -> u64 {
         let RoleState::Leader(leader) = &mut self.role else { return 0 };
         let replicated = leader.replicas.acked(appended);
-        leader.barrier.pass(replicated)
+        leader.barrier.advance(replicated)
     }
 
     /// The barrier of this leader, if it has one: freed memory and responses wait for its removal.

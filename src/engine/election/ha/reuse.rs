@@ -8,8 +8,8 @@
 //! the record. If the leader is lost earlier, a copy that is not older than the barrier keeps its
 //! objects.
 //!
-//! Only a leader without a standby in sync has a barrier. Such a leader does not serve without etcd,
-//! so that it never waits for etcd to remove the barrier while it serves.
+//! Only a leader without a standby in sync has a barrier. Such a leader does not serve without
+//! etcd, so that it never waits for etcd to remove the barrier while it serves.
 
 use crate::ha::planted::{HaMistake, is_planted};
 
@@ -40,9 +40,9 @@ impl ReuseBarrier {
         limit.filter(|_| !is_planted(HaMistake::BarrierWrittenLate))
     }
 
-    /// The last change whose freed memory may be used again, if the required standbys have
-    /// everything up to `replicated`.
-    pub(super) fn pass(&mut self, replicated: u64) -> u64 {
+    /// Changes up to `replicated` may have effects: the required standbys have them. Returns the
+    /// last change whose freed memory may be used again.
+    pub(super) fn advance(&mut self, replicated: u64) -> u64 {
         let reusable = self.limit().map_or(replicated, |limit| replicated.min(limit));
         self.passed = self.passed.max(reusable);
         reusable
@@ -103,20 +103,20 @@ mod tests {
     #[test]
     fn memory_that_was_freed_after_the_barrier_is_not_used_until_a_record_without_it_is_written() {
         let mut barrier = ReuseBarrier::new(100);
-        assert_eq!((barrier.next_alone(false, 0), barrier.pass(110)), (None, 110), "no standby has left");
+        assert_eq!((barrier.next_alone(false, 0), barrier.advance(110)), (None, 110), "no standby has left");
         // A standby that has change 120 leaves.
         let left = barrier.next_alone(true, 120);
         assert_eq!(left, Some(120));
         barrier.begin_write(left);
-        assert_eq!(barrier.pass(500), 120, "the write may succeed");
+        assert_eq!(barrier.advance(500), 120, "the write may succeed");
         barrier.set_recorded(left);
-        assert_eq!((barrier.pass(500), barrier.must_remove()), (120, false));
+        assert_eq!((barrier.advance(500), barrier.must_remove()), (120, false));
         barrier.await_removal();
         assert!(barrier.must_remove() && barrier.next_alone(false, 500).is_none());
         barrier.begin_write(None);
-        assert_eq!(barrier.pass(500), 120, "the write may have failed");
+        assert_eq!(barrier.advance(500), 120, "the write may have failed");
         barrier.set_recorded(None);
-        assert_eq!((barrier.pass(500), barrier.must_remove()), (500, false));
+        assert_eq!((barrier.advance(500), barrier.must_remove()), (500, false));
         assert_eq!(barrier.next_alone(true, 400), Some(500), "change 500 has had its effect");
     }
 
@@ -131,6 +131,15 @@ mod tests {
     }
 
     #[test]
+    fn a_barrier_is_not_older_than_a_response_that_another_standby_permitted() {
+        let mut barrier = ReuseBarrier::new(900);
+        // A removal with number 950 was answered. A standby with changes up to 800 then joins.
+        barrier.advance(1000);
+        barrier.advance(800);
+        assert_eq!(barrier.next_alone(true, 800), Some(1000));
+    }
+
+    #[test]
     fn a_new_leader_has_used_the_memory_that_earlier_changes_freed() {
         let barrier = ReuseBarrier::new(100);
         assert_eq!(barrier.next_alone(true, 95), Some(100), "the standby lacks the last changes before the election");
@@ -141,10 +150,10 @@ mod tests {
         let mut barrier = ReuseBarrier::new(0);
         barrier.begin_write(Some(7));
         // The standby has returned, so the next record lists it, and has no barrier.
-        assert_eq!(barrier.pass(9), 7);
+        assert_eq!(barrier.advance(9), 7);
         barrier.await_removal();
         assert!(barrier.must_remove(), "the record must be written again");
         barrier.set_recorded(None);
-        assert_eq!(barrier.pass(9), 9);
+        assert_eq!(barrier.advance(9), 9);
     }
 }

@@ -654,7 +654,7 @@ fn a_barrier_is_recorded_when_the_last_standby_leaves_and_removed_before_memory_
     master.receive(2, HaMessage::Leave);
     assert_eq!(write(&mut master, 9), (Some(0), Some(0)), "also while the write has no result");
     assert!(sync_write(&mut master).is_none(), "nothing needs the memory");
-    master.handle(at(490), HaEvent::BarrierReached);
+    master.handle(at(490), HaEvent::BarrierRemovalNeeded);
     assert_eq!(write(&mut master, 10), (None, Some(0)));
     assert_eq!(master.core.barrier(), None);
 }

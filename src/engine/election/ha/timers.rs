@@ -121,7 +121,7 @@ impl HaCore {
             visit(HaTimer::NoRecord, since + NO_RECORD_PAUSE);
         }
         if let (CandidateStep::Prepared { .. }, Some(offers)) = (follower.step, &follower.offers) {
-            visit(HaTimer::Offers, offers.next_timeout());
+            offers.timeouts().into_iter().for_each(|at| visit(HaTimer::Offers, at));
         }
         if let CandidateStep::Electing { sent, .. } = follower.step {
             visit(HaTimer::ElectionRequest, sent + REQUEST_TIMEOUT);

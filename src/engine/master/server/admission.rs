@@ -67,9 +67,12 @@ impl<E: Env> MasterShared<E> {
                 match self.current_log().filter(|log| !is_read(method) && !log.has_room()) {
                     // The wait also ends with the log, when this master no longer leads.
                     Some(log) => log.wait_for_room(&self.env).await,
-                    None if is_delayed || self.replication_delay(method).is_zero() => return Admitted::Proceed,
                     None => {
-                        self.env.sleep(self.replication_delay(method)).await;
+                        let delay = self.replication_delay(method);
+                        if is_delayed || delay.is_zero() {
+                            return Admitted::Proceed;
+                        }
+                        self.env.sleep(delay).await;
                         is_delayed = true;
                     }
                 }

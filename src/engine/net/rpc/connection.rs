@@ -240,7 +240,7 @@ pub(super) async fn serve<E: Env, S: RpcService>(
                         () = wait_for_close(&mut stream, &mut input) => return,
                     };
                     match admitted {
-                        Admitted::Proceed => {}
+                        Admitted::Proceed => client.is_admitted = true,
                         Admitted::Forward(to) => return forward(&shared.env, stream, &input, &to).await,
                         Admitted::Close => return,
                     }
@@ -389,7 +389,10 @@ fn answer_buffered<E: Env, S: RpcService>(
                     "the rpc function not registered",
                 );
             }
-            Some(method) if !service.admits(method) => return Ok((NextStep::Wait(method), receipt)),
+            // A request that has waited is not delayed again.
+            Some(method) if !std::mem::take(&mut client.is_admitted) && !service.admits(method) => {
+                return Ok((NextStep::Wait(method), receipt));
+            }
             Some(method) => match client.layout(method, body, shared.env.recent()) {
                 Err(error) => {
                     frame::put_error(output, header.seq, RpcErrc::INVALID_RPC_ARGUMENTS, INVALID_ARGUMENTS);
@@ -454,7 +457,8 @@ fn next_header(input: &BytesMut) -> Result<Option<RequestHeader>, FrameError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::{CommitWait, RpcServer};
+
+    use crate::rpc::{AdmissionWait, CommitWait, RpcServer};
     use mcctl_sys::env::RealEnv;
     use mcctl_wire::Release;
     use mcctl_wire::pack::DecodeFault;
@@ -575,6 +579,40 @@ mod tests {
             }
             server.stop().await;
         }
+    }
+
+    /// Each of its calls waits for its admission.
+    struct DelayedCalls;
+
+    impl RpcService for DelayedCalls {
+        fn answer(&self, _: RpcCall<'_>, _: &mut Vec<u8>) -> Result<Receipt, DecodeError> {
+            Ok(Receipt::default())
+        }
+
+        fn admits(&self, _: Method) -> bool {
+            false
+        }
+
+        fn admission(&self, _: Method) -> AdmissionWait<'_> {
+            Box::pin(async { Admitted::Proceed })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_was_admitted_after_a_wait_does_not_wait_again() {
+        let listen = HostPort::new("127.0.0.1", 0);
+        let config = ServerConfig { listen: listen.clone(), ..config(1) };
+        let server = RpcServer::start(config, RealEnv::new(), Arc::new(DelayedCalls)).await.unwrap();
+        let at = HostPort { port: server.port(), ..listen };
+        let mut stream = RealEnv::new().net().connect(&at).await.unwrap();
+        let bytes: Vec<u8> = (0..3).flat_map(|_| request(Method::Ping, b"b")).collect();
+        stream.write_all(&bytes).await.unwrap();
+        let mut answers = BytesMut::new();
+        while answers.len() < 3 * frame::RESPONSE_HEADER_BYTES {
+            let read = deadline(&RealEnv::new(), Duration::from_secs(10), stream.read_buf(&mut answers)).await;
+            assert!(read.expect("a response").unwrap() > 0);
+        }
+        server.stop().await;
     }
 
     #[tokio::test]

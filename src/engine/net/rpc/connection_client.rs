@@ -7,13 +7,15 @@ use mcctl_wire::{ClientRelease, DecodeError, Method, MethodLayout, Release};
 /// The client of a connection.
 pub(super) struct ConnectionClient {
     pub peer: String,
+    /// The next request has waited for its admission.
+    pub is_admitted: bool,
     release: ClientRelease,
     releases: ClientReleases,
 }
 
 impl ConnectionClient {
     pub(super) fn new(peer: String, releases: ClientReleases) -> ConnectionClient {
-        ConnectionClient { peer, release: ClientRelease::new(releases.assumed()), releases }
+        ConnectionClient { peer, is_admitted: false, release: ClientRelease::new(releases.assumed()), releases }
     }
 
     /// Returns the layout of a request.

@@ -8,6 +8,7 @@ use crate::server::ha::disk::HaDisk;
 use crate::server::ha::disk::threads::log_threads;
 use crate::server::ha::driver::HaDriver;
 use crate::server::ha::driver::promotion::NO_STANDBY_AFTER;
+use crate::server::ha::leader::gate::GatePhase;
 use crate::server::ha::leader::standby_streams::STANDBY_SILENCE_MAX;
 use crate::server::ha::standby::leader_stream::LeaderStream;
 use crate::server::ha::stream::{StreamError, StreamMessage};
@@ -46,7 +47,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         self.report_progress();
         self.leave_stalled_disk(now);
         self.start_log_threads();
-        self.report_replicated();
+        self.report_reusable();
         self.context.hub.tail.notify();
         let boottime = self.context.env.boottime();
         if self.core.role() == HaRole::Leader && boottime >= self.clients_at && !self.standbys.is_empty() {
@@ -137,9 +138,9 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
 
     /// A range that is freed may be used again when the change cannot be lost: the standbys have
     /// it, and the log, and the sync record has no barrier before it.
-    fn report_replicated(&mut self) {
+    fn report_reusable(&mut self) {
         let hub = &self.context.hub;
-        if !hub.gate.is_open() {
+        if !matches!(hub.gate.phase(), GatePhase::Open | GatePhase::ChangesHeld) {
             return;
         }
         let reusable = self.core.reusable(hub.tail.appended());
@@ -151,7 +152,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             guarded.state.set_barrier(barrier)
         });
         if must_remove {
-            self.update(HaEvent::BarrierReached);
+            self.update(HaEvent::BarrierRemovalNeeded);
         }
     }
 

@@ -30,8 +30,8 @@ pub(super) const NO_STANDBY_AFTER: Duration = Duration::from_secs(5);
 const READY_SLACK: Duration = Duration::from_secs(1);
 
 impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
-    /// Makes the copy ready to serve. If it is being stored, that ends first. `lossy`: its objects
-    /// are dropped.
+    /// Makes the copy ready to serve. If it is being stored, that ends first. `lossy`: it
+    /// may lack changes.
     pub(super) fn prepare(&mut self, lossy: bool) {
         if self.copy.cancel_store() || self.copy.is_elsewhere() {
             self.copy_next = Some(CopyStep::Prepare { lossy });
@@ -168,7 +168,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
         let hub = self.context.hub.clone();
         let settings = self.context.settings.clone();
         let term = hub.gate.next_term();
-        let (before, keys, missing) = self.context.shared.with_guarded(|guarded, now, _| {
+        let (before, missing) = self.context.shared.with_guarded(|guarded, now, _| {
             state.counters = std::mem::take(&mut guarded.state.counters);
             state.view = view;
             if now.since(since) > READY_SLACK {
@@ -182,13 +182,14 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             state.expect_clients(now);
             let missing = state.missing_clients(now);
             state.start_recording(now, RecordBuffer::new(settings.format, applied + 1), false);
-            while loss.is_proven && state.discard_restored_writes(now) {}
             guarded.term = term;
             guarded.log = hub.disk.as_ref().and_then(HaDisk::log);
             let following = state.take_following();
-            let keys = state.gauges().keys;
-            ((std::mem::replace(&mut guarded.state, *state), following), keys, missing)
+            ((std::mem::replace(&mut guarded.state, *state), following), missing)
         });
+        let discard_writes = || self.context.shared.with_guarded(|it, now, _| it.state.discard_restored_writes(now));
+        while loss.is_proven && discard_writes() {}
+        let keys = self.context.shared.with_guarded(|guarded, _, _| guarded.state.gauges().keys);
         self.context.drop_elsewhere(before);
         self.promotions += 1;
         self.standbys.clear();

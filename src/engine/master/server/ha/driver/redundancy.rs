@@ -135,7 +135,7 @@ fn redundancy_text(config: &HaConfig, ready: usize, is_alone: bool) -> String {
         }
         (AckMode::Sync, 0, NotInSyncPolicy::PromoteAfter(pause)) => {
             let pause = RoundedDuration(pause);
-            format!("a failover now loses keys: after {pause}, a standby takes over without the later ones, or with none")
+            format!("a failover now loses keys: after {pause}, a standby takes over without the later puts, or without any key")
         }
         (AckMode::Sync, 1, _) => "a failover loses no acknowledged key (1 standby in sync)".to_owned(),
         (AckMode::Sync, n, _) => format!("a failover loses no acknowledged key ({n} standbys in sync)"),

@@ -93,21 +93,15 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
     fn begin_log(&mut self, next: u64) -> Option<StreamSource> {
         let hub = &self.context.hub;
         let log = hub.disk.as_ref().and_then(HaDisk::log)?;
-        if log.is_unreadable.load(Ordering::Relaxed) {
+        if log.is_unreadable.load(Ordering::Relaxed) || !log.writer.has(next) {
             return None;
         }
-        match log.writer.reader(next) {
-            Ok(reader) => {
-                let (thread, parts) = LogStream::new(self.context.env.clone(), hub.clone(), log, reader?);
-                let running = self.context.env.run_thread(thread);
-                self.spawn(running);
-                Some(StreamSource::Parts(parts))
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the log cannot be read for a standby, which receives a snapshot instead");
-                None
-            }
-        }
+        let last = hub.tail.appended();
+        let cursor = hub.tail.cursor(last)?;
+        let (thread, parts) = LogStream::new(self.context.env.clone(), log, next, last, cursor);
+        let running = self.context.env.run_thread(thread);
+        self.spawn(running);
+        Some(StreamSource::Parts(parts))
     }
 
     fn begin_snapshot(&mut self, term: u64) -> StreamSource {
@@ -164,6 +158,7 @@ impl<E: Env, B: ElectionBackend> HaDriver<E, B> {
             source,
             view: welcome.view,
             term,
+            has_same_digest: hello.digest == DIGEST_VERSION,
         };
         let events = self.context.events.clone();
         let task = self.spawn(async move {

@@ -159,7 +159,7 @@ impl HaGate {
             last.swap(to, Ordering::AcqRel) != to
         };
         let has_moved = moves(&self.acked, limits.acked) | moves(&self.replicated, limits.replicated);
-        // It moves at most a few times per minute.
+        // It moves when the last standby leaves, and when the barrier is removed.
         let mut has_fence_moved = moves(&self.barrier, limits.barrier);
         if let Some(fence) = limits.fence {
             let before = self.fence.swap(fence.0, Ordering::AcqRel);

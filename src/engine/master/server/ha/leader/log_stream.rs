@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::server::ha::HaHub;
 use crate::server::ha::leader::stream_part::StreamPart;
+use crate::server::ha::leader::tail::TailCursor;
 use crate::server::log::MasterLog;
 use mcctl_election::ha::message::Changes;
 use mcctl_journal::LiveLogReader;
@@ -17,7 +17,7 @@ use mcctl_sys::env::{Env, ThreadWork};
 
 /// Number of parts that may wait for the connection.
 const QUEUE: usize = 16;
-/// Pause while the log has no more changes, and the tail does not have the next one.
+/// Pause while the kernel does not have the next change.
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
@@ -29,37 +29,42 @@ thread_local! {
 /// The thread that reads the changes.
 pub(in crate::server::ha) struct LogStream<E> {
     env: E,
-    hub: Arc<HaHub>,
     log: Arc<MasterLog>,
     reader: LiveLogReader,
+    /// The last change that is read from the log, and the cursor after it. `None`: it was sent.
+    rest: Option<(u64, TailCursor)>,
     parts: mpsc::Sender<StreamPart>,
     /// A part that waits for room in the queue.
     unsent: Option<StreamPart>,
 }
 
 impl<E: Env> LogStream<E> {
-    /// A stream of the changes that `reader` reads from `log`, and its parts.
+    /// A stream of the changes from number `next` up to `last` from `log`, and its parts. `cursor`
+    /// is after `last`.
     pub(crate) fn new(
         env: E,
-        hub: Arc<HaHub>,
         log: Arc<MasterLog>,
-        reader: LiveLogReader,
+        next: u64,
+        last: u64,
+        cursor: TailCursor,
     ) -> (LogStream<E>, mpsc::Receiver<StreamPart>) {
         #[cfg(test)]
         STREAMS.set(STREAMS.get() + 1);
         let (parts, receiver) = mpsc::channel(QUEUE);
-        (LogStream { env, hub, log, reader, parts, unsent: None }, receiver)
+        let reader = LiveLogReader::new(next);
+        (LogStream { env, log, reader, rest: Some((last, cursor)), parts, unsent: None }, receiver)
     }
 
-    /// The next part. `None`: the log cannot be read, so the stream ends.
+    /// The next part. `None`: the stream ends, because the log cannot be read.
     fn next_part(&mut self) -> Option<StreamPart> {
         let first = self.reader.next();
-        if let Some(cursor) = self.hub.tail.cursor(first - 1) {
+        // The standby skips the changes that it has received from the log before.
+        if let Some((_, cursor)) = self.rest.take_if(|(last, _)| first > *last) {
             return Some(StreamPart::Tail(cursor));
         }
         let mut changes = Vec::new();
         match self.reader.read(&self.log.writer, |change| Changes::add(&mut changes, change)) {
-            Ok(_) => Some(StreamPart::Changes { first, changes }),
+            Ok(count) => count.map(|_| StreamPart::Changes { first, changes }),
             Err(error) => {
                 tracing::warn!(%error, "the log cannot be read for a standby, which receives a snapshot instead");
                 self.log.is_unreadable.store(true, Ordering::Relaxed);

@@ -37,6 +37,8 @@ pub(in crate::server::ha) struct ChangeSender<E> {
     pub view: u64,
     /// The term in which the stream began.
     pub term: u64,
+    /// The standby computes digests like this release. Otherwise, it receives none.
+    pub has_same_digest: bool,
 }
 
 impl<E: Env> ChangeSender<E> {
@@ -104,6 +106,7 @@ impl<E: Env> ChangeSender<E> {
             let Some(part) = cursor.read(payload)? else { break };
             match part.kind {
                 TailKind::Changes => put_frame(out, FrameKind::Changes, self.view, part.sequence, payload),
+                TailKind::Digest if !self.has_same_digest => {}
                 TailKind::Digest => put_frame(out, FrameKind::Digest, self.view, part.sequence, &payload[header..]),
             }
         }

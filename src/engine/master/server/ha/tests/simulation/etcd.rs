@@ -121,7 +121,9 @@ impl SimEtcd {
     /// Stores an offer, and reads those of other candidates.
     pub(crate) fn offer(&mut self, txn: &OfferTxn) -> Vec<(MemberId, CandidateOffer)> {
         self.offers.retain(|_, (lease, _)| self.leases.contains_key(lease));
-        self.offers.insert(txn.candidate, (txn.lease, txn.offer));
+        if let Some(offer) = txn.offer {
+            self.offers.insert(txn.candidate, (txn.lease, offer));
+        }
         txn.others.iter().filter_map(|id| Some((*id, self.offers.get(id)?.1))).collect()
     }
 
