@@ -117,5 +117,7 @@ async fn a_copy_that_was_not_in_sync_keeps_its_objects_if_no_memory_was_used_aga
     for nth in 0..KEYS {
         assert_eq!(cluster.transfer(&["store", "get", &format!("k{nth}")]).succeeds(), format!("v{nth}"));
     }
-    assert_ne!(cluster.transfer(&["store", "get", "later"]).code, 0, "its put is lost");
+    // The standby may have received this put while it was stopped.
+    let later = cluster.transfer(&["store", "get", "later"]);
+    assert!(later.code != 0 || later.stdout == "x", "{later:?}");
 }

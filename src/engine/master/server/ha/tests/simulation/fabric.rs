@@ -154,6 +154,8 @@ impl FabricState {
     /// Random numbers for something with this number. They do not depend on the order in which
     /// tasks run.
     pub(super) fn rng(&self, number: u64) -> Rng {
-        Rng::new(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        // The generator's states differ by this factor. So that two numbers do not yield the same
+        // sequence, one later than the other, its first output is the seed.
+        Rng::new(Rng::new(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).next())
     }
 }
