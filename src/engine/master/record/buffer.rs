@@ -17,8 +17,8 @@ pub struct RecordBuffer {
     needs_standby: bool,
     /// The change has removed or replaced a complete object, or evicted it.
     removes: bool,
-    /// The last change that removes, replaces or evicts an object, or after which a client overwrites
-    /// memory ([`ClosedChange::needs_barrier`]); 0 if there was none.
+    /// The last change that removes, replaces or evicts an object, or after which a client
+    /// overwrites memory ([`ClosedChange::needs_barrier`]); 0 if there was none.
     last_barrier: u64,
     repeated: Option<RepeatedCall>,
 }

@@ -14,6 +14,8 @@ const SEEDS_MAX: usize = 400;
 fn plan_for(mistake: HaMistake, seed: u64) -> Plan {
     let plan = Plan { has_records: mistake == HaMistake::RecordReadFromCopy, ..Plan::of(seed) };
     match mistake {
+        // The standby that takes over must lag behind.
+        HaMistake::HandOverNotAwaited => Plan { is_async: true, slow_link: 150_000, work: 150_000, ..plan },
         // A third standby must lag behind.
         HaMistake::ListedNotAwaited => Plan { nodes: 3, is_async: true, slow_link: 150_000, work: 150_000, ..plan },
         // A standby that is not in sync must be promoted.
@@ -66,21 +68,21 @@ fn detect(mistake: HaMistake, first: u64) -> Option<u64> {
 /// takes longer.
 const MISTAKES: [(HaMistake, u64); 21] = [
     (HaMistake::FenceNotChecked, 13),
-    (HaMistake::AcknowledgementNotAwaited, 35),
-    (HaMistake::StartAnsweredEarly, 558),
-    (HaMistake::EndAnsweredEarly, 165),
+    (HaMistake::AcknowledgementNotAwaited, 81),
+    (HaMistake::StartAnsweredEarly, 588),
+    (HaMistake::EndAnsweredEarly, 258),
     (HaMistake::KeyOverwritten, 2),
-    (HaMistake::MeasuredFromReceipt, 473),
-    (HaMistake::SyncFlagKept, 8),
-    (HaMistake::AcknowledgedBeforeStored, 1746),
-    (HaMistake::HandOverNotAwaited, 583),
-    (HaMistake::ListedNotAwaited, 351),
+    (HaMistake::MeasuredFromReceipt, 514),
+    (HaMistake::SyncFlagKept, 10),
+    (HaMistake::AcknowledgedBeforeStored, 2754),
+    (HaMistake::HandOverNotAwaited, 76),
+    (HaMistake::ListedNotAwaited, 1),
     (HaMistake::LossyObjectsKept, 186),
     (HaMistake::StandbyRangeShort, 2),
-    (HaMistake::BarrierWrittenLate, 186),
+    (HaMistake::BarrierWrittenLate, 314),
     (HaMistake::BarrierIgnored, 108),
-    (HaMistake::CompleteCopyDropped, 22),
-    (HaMistake::NotAddedAgain, 37),
+    (HaMistake::CompleteCopyDropped, 30),
+    (HaMistake::NotAddedAgain, 53),
     (HaMistake::KeyNotCreatedAgain, 24),
     (HaMistake::QuarantineSkipped, 22),
     (HaMistake::WriterNotCompared, 22),
