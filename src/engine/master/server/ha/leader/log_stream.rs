@@ -1,5 +1,5 @@
-//! The changes that a standby lacks, read from the leader's data directory: for a standby that was
-//! away for so long that the tail of the changes does not have them.
+//! The changes that a standby lacks, read from the leader's data directory. For a standby that was
+//! away, if the tail of the changes no longer has them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
