@@ -6,17 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 
-use crate::server::ha::leader::stream_part::StreamPart;
+use crate::server::ha::leader::stream_part::{PartSender, StreamPart};
 use crate::server::ha::leader::tail::TailCursor;
 use crate::server::log::MasterLog;
 use mcctl_election::ha::message::Changes;
 use mcctl_journal::LiveLogReader;
 use mcctl_sys::env::{Env, ThreadWork};
 
-/// Number of parts that may wait for the connection.
-const QUEUE: usize = 16;
 /// Pause while the kernel does not have the next change.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -33,9 +30,7 @@ pub(in crate::server::ha) struct LogStream<E> {
     reader: LiveLogReader,
     /// The last change that is read from the log, and the cursor after it. `None`: it was sent.
     rest: Option<(u64, TailCursor)>,
-    parts: mpsc::Sender<StreamPart>,
-    /// A part that waits for room in the queue.
-    unsent: Option<StreamPart>,
+    parts: PartSender,
 }
 
 impl<E: Env> LogStream<E> {
@@ -50,9 +45,9 @@ impl<E: Env> LogStream<E> {
     ) -> (LogStream<E>, mpsc::Receiver<StreamPart>) {
         #[cfg(test)]
         STREAMS.set(STREAMS.get() + 1);
-        let (parts, receiver) = mpsc::channel(QUEUE);
+        let (parts, receiver) = PartSender::new();
         let reader = LiveLogReader::new(next);
-        (LogStream { env, log, reader, rest: Some((last, cursor)), parts, unsent: None }, receiver)
+        (LogStream { env, log, reader, rest: Some((last, cursor)), parts }, receiver)
     }
 
     /// The next part. `None`: the stream ends, because the log cannot be read.
@@ -76,23 +71,13 @@ impl<E: Env> LogStream<E> {
     /// Sends a part. Returns false after the last one, or if the stream to the standby has ended.
     fn send(&mut self, part: StreamPart, may_wait: bool) -> bool {
         let is_last = matches!(part, StreamPart::Tail(_));
-        if may_wait {
-            return self.parts.blocking_send(part).is_ok() && !is_last;
-        }
-        match self.parts.try_send(part) {
-            Ok(()) => !is_last,
-            Err(TrySendError::Full(part)) => {
-                self.unsent = Some(part);
-                true
-            }
-            Err(TrySendError::Closed(_)) => false,
-        }
+        self.parts.send(part, may_wait) && !(is_last && self.parts.has_sent())
     }
 }
 
 impl<E: Env> ThreadWork for LogStream<E> {
     fn step(&mut self, may_wait: bool) -> bool {
-        if let Some(part) = self.unsent.take() {
+        if let Some(part) = self.parts.take_unsent() {
             return self.send(part, may_wait);
         }
         match self.next_part() {

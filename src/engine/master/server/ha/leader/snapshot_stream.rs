@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 
 use crate::SnapshotStep;
 use crate::record::DataFormat;
-use crate::server::ha::leader::stream_part::StreamPart;
+use crate::server::ha::leader::stream_part::{PartSender, StreamPart};
 use crate::server::ha::leader::tail::{ChangeTail, TailCursor};
 use crate::server::shared::{MasterShared, YIELD_PAUSE};
 use mcctl_election::ha::message::SnapshotEnd;
@@ -19,9 +18,6 @@ const PAUSE_PER_WORK: u32 = 4;
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 /// Pause while another snapshot is in progress.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
-/// Number of parts that may wait for the connection.
-const QUEUE: usize = 16;
-
 /// The thread that takes a snapshot of the state that serves in `term`. The parts end early if the
 /// term does.
 pub(in crate::server::ha) struct SnapshotStream<E: Env> {
@@ -29,13 +25,11 @@ pub(in crate::server::ha) struct SnapshotStream<E: Env> {
     tail: Arc<ChangeTail>,
     term: u64,
     format: DataFormat,
-    parts: mpsc::Sender<StreamPart>,
+    parts: PartSender,
     /// The snapshot in progress: its last change, and the cursor after it.
     begun: Option<(u64, TailCursor)>,
     /// The cursor after the snapshot, which is sent after its end.
     cursor: Option<TailCursor>,
-    /// A part that waits for room in the queue.
-    unsent: Option<StreamPart>,
 }
 
 impl<E: Env> SnapshotStream<E> {
@@ -46,8 +40,8 @@ impl<E: Env> SnapshotStream<E> {
         term: u64,
         format: DataFormat,
     ) -> (SnapshotStream<E>, mpsc::Receiver<StreamPart>) {
-        let (parts, receiver) = mpsc::channel(QUEUE);
-        (SnapshotStream { shared, tail, term, format, parts, begun: None, cursor: None, unsent: None }, receiver)
+        let (parts, receiver) = PartSender::new();
+        (SnapshotStream { shared, tail, term, format, parts, begun: None, cursor: None }, receiver)
     }
 
     /// Begins the snapshot. Returns false if the term has ended.
@@ -78,7 +72,7 @@ impl<E: Env> SnapshotStream<E> {
                     if guarded.term == self.term { guarded.state.snapshot_slice() } else { None }
                 },
             );
-        self.unsent = match step {
+        let part = match step {
             None => return false,
             Some(SnapshotStep::More) => None,
             Some(SnapshotStep::Chunk(records)) => {
@@ -92,6 +86,7 @@ impl<E: Env> SnapshotStream<E> {
                 })
             }
         };
+        self.parts.keep(part);
         let took = env.now().since(began);
         if self.begun.is_some() {
             env.pause_thread((took * PAUSE_PER_WORK).clamp(YIELD_PAUSE, PAUSE_MAX));
@@ -102,18 +97,7 @@ impl<E: Env> SnapshotStream<E> {
     /// Sends a part. Returns false after the last one, or if the stream to the standby has ended.
     fn send(&mut self, part: StreamPart, may_wait: bool) -> bool {
         let is_last = matches!(part, StreamPart::Tail(_));
-        let sent = if may_wait {
-            self.parts.blocking_send(part).is_ok()
-        } else {
-            match self.parts.try_send(part) {
-                Ok(()) => true,
-                Err(TrySendError::Full(part)) => {
-                    self.unsent = Some(part);
-                    return true;
-                }
-                Err(TrySendError::Closed(_)) => false,
-            }
-        };
+        let sent = self.parts.send(part, may_wait);
         if !sent && self.begun.is_some() {
             self.shared.with_guarded(|guarded, _, _| {
                 if guarded.term == self.term {
@@ -121,13 +105,13 @@ impl<E: Env> SnapshotStream<E> {
                 }
             });
         }
-        sent && !is_last
+        sent && !(is_last && self.parts.has_sent())
     }
 }
 
 impl<E: Env> ThreadWork for SnapshotStream<E> {
     fn step(&mut self, may_wait: bool) -> bool {
-        let part = self.unsent.take().or_else(|| self.cursor.take().map(StreamPart::Tail));
+        let part = self.parts.take_unsent().or_else(|| self.cursor.take().map(StreamPart::Tail));
         match part {
             Some(part) => self.send(part, may_wait),
             None if self.begun.is_some() => self.slice(),
